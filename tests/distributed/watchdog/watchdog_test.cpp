@@ -700,6 +700,16 @@ TEST(WatchdogOptions, AnIntervalIsMoreThanNothing) {
   EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "at least twice the interval"));
 }
 
+TEST(WatchdogOptions, AHostHasNoBlanks) {
+  WatchdogOptions options;
+  for (const char* const host : {"node 1", " node1", "node1\n"}) {
+    options.host = host;
+    EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "WatchdogOptions.host", host));
+  }
+  options.host = "node1";
+  options.check();
+}
+
 // A process that was stopped has not listened meanwhile, and blames nobody for that time.
 TEST(ListeningClock, CountsOnlyTimeInWhichItListened) {
   detail::ListeningClock clock(1ms);

@@ -30,7 +30,7 @@ struct WatchdogOptions {
   // number.
   static WatchdogOptions from_environment();
 
-  // A ValueError unless the interval and the time limits are possible.
+  // A ValueError unless the interval, the time limits and the host are possible.
   void check() const;
 };
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 namespace lockstep::distributed::detail {
@@ -47,6 +48,9 @@ LOCKSTEP_INLINE void WatchdogOptions::check() const {
   lockstep::check<ValueError>(collective_timeout.count() > 0,
                               "WatchdogOptions.collective_timeout is ", collective_timeout.count(),
                               " ms, but must be more than 0");
+  lockstep::check<ValueError>(host.find_first_of(" \t\n\v\f\r") == std::string::npos,
+                              "WatchdogOptions.host is '", host,
+                              "', but a machine's name or address has no blanks");
 }
 
 LOCKSTEP_INLINE WatchdogOptions WatchdogOptions::from_environment() {
