@@ -120,6 +120,24 @@ TEST(CommHooks, AWrapperCompressesForAnotherHook) {
   });
 }
 
+TEST(CommHooks, AWrapperOfNothingIsRefused) {
+  EXPECT_TRUE(throws<ValueError>([] { (void)ddp_comm_hooks::fp16_compress_wrapper({}); },
+                                 "fp16_compress_wrapper: expected a hook"));
+  EXPECT_TRUE(throws<ValueError>([] { (void)ddp_comm_hooks::bf16_compress_wrapper({}); },
+                                 "bf16_compress_wrapper: expected a hook"));
+}
+
+TEST(CommHooks, AGradientThatABucketHasNotIsAnIndexError) {
+  on_two([](const ProcessGroup&, auto& model) {
+    model.register_comm_hook([](const GradBucket& bucket) {
+      EXPECT_TRUE(throws<IndexError>([&] { (void)bucket.gradient(bucket.size()); },
+                                     "GradBucket.gradient: expected an index below 1, got 1"));
+      return bucket.buffer();
+    });
+    model(1).backward();
+  });
+}
+
 TEST(CommHooks, BucketsComeInOrderWithTheirGradients) {
   on_two([](const ProcessGroup& group, auto& model) {
     std::vector<std::size_t> indices;

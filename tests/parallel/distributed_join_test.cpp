@@ -519,6 +519,15 @@ TEST(Join, APhaseOutOfRangeIsRefused) {
   });
 }
 
+TEST(Join, ARoundKnowsTheRanksOfItsGroupAlone) {
+  const JoinRound round({3, 0});
+  EXPECT_EQ(round.code(0), 3);
+  for (const int rank : {-1, 2}) {
+    EXPECT_TRUE(throws<IndexError>([&] { (void)round.code(rank); },
+                                   "expected a rank from 0 to 1, got " + std::to_string(rank)));
+  }
+}
+
 TEST(Join, ARankWithFewerJoinablesIsToldSo) {
   EXPECT_TRUE(throws<ValueError>(
       [] {

@@ -39,7 +39,7 @@ class GradBucket {
   std::size_t size() const { return parameters_.size(); }
 
   // The part of the buffer that is the gradient of parameters()[i], in that parameter's shape and
-  // layout.
+  // layout. An IndexError if there is no such parameter.
   Tensor gradient(std::size_t i) const;
   std::vector<Tensor> gradients() const;
 

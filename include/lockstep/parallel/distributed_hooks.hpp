@@ -21,7 +21,7 @@ namespace lockstep::ddp_comm_hooks {
 CommHook allreduce_hook(distributed::ProcessGroup group);
 
 // Another hook, for which the gradients are rounded to f16: half the bytes of f32. Gradients below
-// 6e-8 vanish, above 65504 they are infinite.
+// 6e-8 vanish, above 65504 they are infinite. A ValueError if the hook is an empty function.
 CommHook fp16_compress_wrapper(CommHook hook);
 // The same with bf16, which has the range of f32 and three significant digits.
 CommHook bf16_compress_wrapper(CommHook hook);

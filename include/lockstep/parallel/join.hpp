@@ -45,8 +45,12 @@ class JoinRound {
   // How many ranks have not joined, and the first of them (or `size` if there is none).
   int active() const { return size() - static_cast<int>(std::count(begin(), end(), 0)); }
   int first_active() const;
-  // What rank r has told.
-  std::int32_t code(int r) const { return codes_[static_cast<std::size_t>(r)]; }
+  // What rank r has told. An IndexError if there is no such rank.
+  std::int32_t code(int r) const {
+    check<IndexError>(r >= 0 && r < size(), "JoinRound.code: expected a rank from 0 to ",
+                      size() - 1, ", got ", r);
+    return codes_[static_cast<std::size_t>(r)];
+  }
 
  private:
   std::vector<std::int32_t>::const_iterator begin() const { return codes_.begin(); }

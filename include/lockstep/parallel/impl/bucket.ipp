@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/error.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/memory_format.hpp>
@@ -16,6 +17,8 @@
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor GradBucket::gradient(std::size_t i) const {
+  check<IndexError>(i < size(), "GradBucket.gradient: expected an index below ", size(), ", got ",
+                    i);
   const Tensor& parameter = parameters_[i];
   const bool images = detail::is_channels_last(parameter);
   return detail::make_view(buffer_, parameter.sizes(),

@@ -3,6 +3,7 @@
 
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/distributed_hooks.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -14,7 +15,8 @@
 namespace lockstep::ddp_comm_hooks::detail {
 
 // `hook` with a bucket of `dtype`; its result is converted back.
-inline CommHook compressed(CommHook hook, Dtype dtype) {
+inline CommHook compressed(const char* wrapper, CommHook hook, Dtype dtype) {
+  check<ValueError>(hook != nullptr, wrapper, ": expected a hook, got an empty function");
   return [hook = std::move(hook), dtype](const GradBucket& bucket) {
     return hook(bucket.with_buffer(lockstep::detail::cast(bucket.buffer(), dtype)));
   };
@@ -32,11 +34,11 @@ LOCKSTEP_INLINE CommHook allreduce_hook(distributed::ProcessGroup group) {
 }
 
 LOCKSTEP_INLINE CommHook fp16_compress_wrapper(CommHook hook) {
-  return detail::compressed(std::move(hook), Dtype::f16);
+  return detail::compressed("fp16_compress_wrapper", std::move(hook), Dtype::f16);
 }
 
 LOCKSTEP_INLINE CommHook bf16_compress_wrapper(CommHook hook) {
-  return detail::compressed(std::move(hook), Dtype::bf16);
+  return detail::compressed("bf16_compress_wrapper", std::move(hook), Dtype::bf16);
 }
 
 }  // namespace lockstep::ddp_comm_hooks
