@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/error.hpp>
 
 #include <cxxabi.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -13,6 +15,7 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -133,6 +136,44 @@ template <class Special, class Source, class Text>
   } catch (...) {
     std::rethrow_exception(error);
   }
+}
+
+// True for a Consequence of another thread's error, also if it is nested in another exception.
+template <class Consequence>
+bool is_consequence(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Consequence&) {
+    return true;
+  } catch (const std::nested_exception& outer) {
+    return outer.nested_ptr() && is_consequence<Consequence>(outer.nested_ptr());
+  } catch (...) {
+    return false;
+  }
+}
+
+// Relays the first of several threads' errors, null where a thread has none, that is no
+// Consequence, or else the first: with `source_of` its index, and the text `text_of` its index. The
+// others that are no Consequence are listed after it. Does nothing if there is no error.
+template <class Consequence, class SourceOf, class TextOf>
+void relay_first(const std::vector<std::exception_ptr>& errors, const SourceOf& source_of,
+                 const TextOf& text_of) {
+  const auto failed = [](const std::exception_ptr& error) {
+    return error && !is_consequence<Consequence>(error);
+  };
+  auto found = find_if(errors, failed);
+  if (found == errors.end()) {
+    found = find_if(errors, [](const std::exception_ptr& error) { return error != nullptr; });
+  }
+  if (found == errors.end()) return;
+  const auto first = static_cast<std::size_t>(found - errors.begin());
+  relay<Consequence>(*found, source_of(first), [&] {
+    std::string text = text_of(first);
+    for (std::size_t i = first + 1; i < errors.size(); ++i) {
+      if (failed(errors[i])) text += "\nAlso: " + text_of(i);
+    }
+    return text;
+  });
 }
 
 }  // namespace lockstep::detail
