@@ -40,6 +40,7 @@ class Connection {
   int id() const { return id_; }
 
   // The longest frame that the other side may send from here on.
+  std::size_t most() const { return most_; }
   void set_most(std::size_t most) { most_ = most; }
 
   // Queues a frame, which is sent when the other side has room. If it cannot be sent, the

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
@@ -11,6 +10,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -58,21 +58,18 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
   void on_frame(Connection& connection, std::string_view frame) {
     FrameReader reader(frame);
     const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
-    const bool greeted = lockstep::detail::find(greeted_, connection.id()) != greeted_.end();
+    const bool greeted = connection.most() == kMaxStoreFrame;
     check<BadFrame>(greeted == (request != StoreRequest::hello), "no greeting");
     if (!greeted) {
       check<BadFrame>(reader.text() == kStoreGreeting, "another greeting");
       reader.end();
-      greeted_.push_back(connection.id());
       connection.set_most(kMaxStoreFrame);
       return send(connection, {});
     }
     check<BadFrame>(request <= StoreRequest::cancel, "an unknown request");
     StoreCall call = read_call(request, reader);
     if (request == StoreRequest::cancel) {
-      const auto canceled = std::erase_if(
-          waiting_, [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
-      if (canceled > 0) connection.send(FrameWriter(StoreReply::late).take());
+      if (forget(connection) > 0) connection.send(FrameWriter(StoreReply::late).take());
     } else if (call.waits() && !values_.has_all(call.keys)) {
       waiting_.push_back({connection.id(), std::move(call)});
     } else {
@@ -102,11 +99,13 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
     });
   }
 
-  void on_end(Connection& connection, const std::string&) {
-    std::erase(greeted_, connection.id());
-    std::erase_if(waiting_,
-                  [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
+  // Drops what the connection waits for, and returns how many calls that were.
+  std::size_t forget(const Connection& connection) {
+    return std::erase_if(
+        waiting_, [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
   }
+
+  void on_end(Connection& connection, const std::string&) { forget(connection); }
   void on_pass() {}
   void on_tick() {}
   void on_stop() {}
@@ -116,7 +115,6 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
   SocketLoop loop_;
   const std::uint16_t port_;
   StoreValues values_;
-  std::vector<int> greeted_;
   std::vector<Waiting> waiting_;
 };
 
