@@ -238,11 +238,12 @@ TEST(TCPStore, RunningOutOfDescriptorsIsNoEnd) {
   std::string reason;
   const auto address = detail::resolve("localhost", store.port(), reason);
   ASSERT_TRUE(address) << reason;
-  const detail::Descriptor late = detail::open_socket(*address);
+  const detail::Descriptor late = detail::open_socket(address->ai_family);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit full = before;
-  full.rlim_cur = static_cast<rlim_t>(detail::open_socket(*address).get());  // the lowest free one
+  full.rlim_cur =
+      static_cast<rlim_t>(detail::open_socket(address->ai_family).get());  // the lowest free one
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
   EXPECT_EQ(detail::connect_once(late, *address, patience()), 0);
   EXPECT_EQ(detail::send_all(late, hello(), patience()), 0);
@@ -258,7 +259,7 @@ TEST(Socket, IsNotConnectedToItself) {
   std::string reason;
   const auto address = detail::resolve("127.0.0.1", free_port(), reason);
   ASSERT_TRUE(address) << reason;
-  const detail::Descriptor socket = detail::open_socket(*address);
+  const detail::Descriptor socket = detail::open_socket(address->ai_family);
   ASSERT_EQ(::bind(socket.get(), address->ai_addr, address->ai_addrlen), 0);
   EXPECT_EQ(detail::connect_once(socket, *address, patience()), ECONNREFUSED);
 }

@@ -122,13 +122,13 @@ inline int receive_all(const Descriptor& socket, std::span<char> into, const Dea
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// The addresses of a host, or of all of this machine's interfaces for null. Empty, with the reason
-// in `error`, if the name is not known. May take as long as the system's resolver does.
+// The addresses of a host. Empty, with the reason in `error`, if the name is not known. May take as
+// long as the system's resolver does.
 inline Addresses resolve(const char* host, std::uint16_t port, std::string& error) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (host == nullptr ? AI_PASSIVE : 0);
+  hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
   if (code != 0) error = code == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(code);
@@ -136,8 +136,8 @@ inline Addresses resolve(const char* host, std::uint16_t port, std::string& erro
 }
 
 // A socket that does not block and that exec closes.
-inline Descriptor open_socket(const addrinfo& address) {
-  return Descriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+inline Descriptor open_socket(int family) {
+  return Descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 struct Listener {
@@ -148,32 +148,31 @@ struct Listener {
 // Listens at `port` of every interface, by IPv6 and IPv4 where the machine has both; 0 lets the
 // system choose a port. A NetworkError where it cannot.
 inline Listener listen_on(std::uint16_t port) {
-  std::string reason = "the machine has no address";
-  const Addresses addresses = resolve(nullptr, port, reason);
+  std::string reason;
   // An IPv6 socket accepts IPv4, too.
   for (const int family : {AF_INET6, AF_INET}) {
-    for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
-      if (address->ai_family != family) continue;
-      Descriptor socket = open_socket(*address);
-      const int yes = 1;
-      const int no = 0;
-      if (socket) {
-        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-        if (family == AF_INET6) {
-          ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-        }
+    Descriptor socket = open_socket(family);
+    const int yes = 1;
+    const int no = 0;
+    if (socket) {
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+      if (family == AF_INET6) {
+        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
       }
-      sockaddr_storage bound{};
-      socklen_t size = sizeof bound;
-      if (socket && ::bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
-          ::listen(socket.get(), SOMAXCONN) == 0 &&
-          ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
-        const auto number = family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
-                                               : reinterpret_cast<sockaddr_in&>(bound).sin_port;
-        return {std::move(socket), ntohs(number)};
-      }
-      reason = std::strerror(errno);
     }
+    sockaddr_storage any{};  // zeros: of every interface
+    any.ss_family = static_cast<sa_family_t>(family);
+    // Both kinds of address have the port there.
+    in_port_t& bound = reinterpret_cast<sockaddr_in&>(any).sin_port;
+    bound = htons(port);
+    auto* const address = reinterpret_cast<sockaddr*>(&any);
+    socklen_t size = sizeof any;
+    if (socket && ::bind(socket.get(), address, size) == 0 &&
+        ::listen(socket.get(), SOMAXCONN) == 0 &&
+        ::getsockname(socket.get(), address, &size) == 0) {
+      return {std::move(socket), ntohs(bound)};
+    }
+    reason = std::strerror(errno);
   }
   lockstep::detail::fail<NetworkError>("cannot listen at port ", port, ": ", reason);
 }
@@ -221,7 +220,7 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
     const Addresses addresses = resolve(host.c_str(), port, reason);
     bool refused = addresses != nullptr;
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
-      Descriptor socket = open_socket(*address);
+      Descriptor socket = open_socket(address->ai_family);
       const Deadline attempt(
           std::chrono::milliseconds(std::max(1, deadline.poll_timeout(kLongestAttempt))));
       const int error = socket ? connect_once(socket, *address, attempt) : errno;

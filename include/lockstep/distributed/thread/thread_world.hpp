@@ -105,7 +105,7 @@ class ThreadWorld {
   // The departure of the first rank that left. Called once the meeting is broken.
   Departure first_departure() const {
     const std::lock_guard lock(mutex_);
-    return ranks_[first_gone_];
+    return *first_gone_;
   }
 
   Rendezvous meeting;  // broken as soon as a rank leaves
@@ -133,11 +133,9 @@ class ThreadWorld {
     const std::lock_guard lock(mutex_);
     Departure& mine = ranks_[static_cast<std::size_t>(rank)];
     if (mine.gone) return;
-    if (lockstep::detail::none_of(ranks_, [](const Departure& one) { return one.gone; })) {
-      first_gone_ = static_cast<std::size_t>(rank);
-    }
     mine.gone = true;
     mine.thrown = thrown;
+    if (!first_gone_) first_gone_ = mine;
     meeting.break_off();
     mailbox.leave(rank, mine);
     for (const Part& part : parts_) {
@@ -158,11 +156,10 @@ class ThreadWorld {
     return ranks;
   }
   std::vector<Departure> named(std::span<const int> members) const {
-    std::vector<Departure> ranks(members.size());
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const Departure& rank = ranks_[static_cast<std::size_t>(members[i])];
-      ranks[i].rank = rank.rank;
-      ranks[i].device = rank.device;
+    std::vector<Departure> ranks;
+    for (const int member : members) {
+      const Departure& rank = ranks_[static_cast<std::size_t>(member)];
+      ranks.push_back({rank.rank, rank.device});
     }
     return ranks;
   }
@@ -175,7 +172,7 @@ class ThreadWorld {
   // taken within that of the whole.
   mutable std::mutex mutex_;
   std::vector<Departure> ranks_;
-  std::size_t first_gone_ = 0;  // if the meeting is broken
+  std::optional<Departure> first_gone_;  // set if the meeting is broken
   std::vector<Part> parts_;
 };
 
