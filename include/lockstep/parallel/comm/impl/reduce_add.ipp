@@ -43,32 +43,20 @@ inline std::string sizes_text(const Shape& shape) {
   return text;
 }
 
-// A tensor that kernels on `compute` can read: the given one if that stream's device can access its
-// memory, otherwise a copy on that device. The given tensor has to live longer than this.
-class ReadableTensor {
- public:
-  ReadableTensor(const Tensor& tensor, const Stream& compute)
-      : source_(tensor), copy_(copy_of(*source_, compute)) {}
-  ReadableTensor(const Tensor&&, const Stream&) = delete;  // a temporary would not live long enough
-
-  const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
-
- private:
-  // Undefined if no copy is needed.
-  static Tensor copy_of(const Tensor& source, const Stream& compute) {
-    const Device destination = compute.device();
-    if (source.device() == destination) return {};
-    if (!lockstep::detail::can_access(destination, source.device())) {
-      return broadcast(source, {destination})[0];
-    }
-    compute.wait_stream(current_stream(source.device()));
-    source.record_stream(compute);
-    return {};
+// The tensor where kernels on `compute` can read it: itself if it is contiguous and that stream's
+// device can access its memory, otherwise a copy, which `room` keeps.
+inline const Tensor& readable(const Tensor& tensor, const Stream& compute, Tensor& room) {
+  const Device destination = compute.device();
+  if (!tensor.is_contiguous()) room = lockstep::detail::packed(tensor);
+  const Tensor& source = room.defined() ? room : tensor;
+  if (source.device() == destination) return source;
+  if (!lockstep::detail::can_access(destination, source.device())) {
+    return room = broadcast(source, {destination})[0];
   }
-
-  const lockstep::detail::Packed source_;
-  const Tensor copy_;
-};
+  compute.wait_stream(current_stream(source.device()));
+  source.record_stream(compute);
+  return source;
+}
 
 LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Device destination) {
   check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
@@ -104,12 +92,13 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
     return lockstep::detail::copy_into(total, sum);
   }
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    const ReadableTensor first(inputs[0], stream);
-    View<const T> before = input<T>(*first);
+    Tensor first;
+    View<const T> before = input<T>(readable(inputs[0], stream, first));
     for (std::size_t i = 1; i < inputs.size(); ++i) {
-      const ReadableTensor next(inputs[i], stream);
+      Tensor room;
+      const View<const T> next = input<T>(readable(inputs[i], stream, room));
       launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
-                                  AddKernel<T>{before, input<T>(*next), output<T>(total, stream)});
+                                  AddKernel<T>{before, next, output<T>(total, stream)});
       before = input<T>(total);
     }
   });
