@@ -43,7 +43,9 @@ class JoinRound {
 
   int size() const { return static_cast<int>(codes_.size()); }
   // How many ranks have not joined, and the first of them (or `size` if there is none).
-  int active() const { return size() - static_cast<int>(std::count(begin(), end(), 0)); }
+  int active() const {
+    return size() - static_cast<int>(std::count(codes_.begin(), codes_.end(), 0));
+  }
   int first_active() const;
   // What rank r has told. An IndexError if there is no such rank.
   std::int32_t code(int r) const {
@@ -53,9 +55,6 @@ class JoinRound {
   }
 
  private:
-  std::vector<std::int32_t>::const_iterator begin() const { return codes_.begin(); }
-  std::vector<std::int32_t>::const_iterator end() const { return codes_.end(); }
-
   std::vector<std::int32_t> codes_;
 };
 

@@ -75,12 +75,8 @@ class ReducerBuckets {
     return slots_[i].bucket == kNone ? nullptr : &buckets_[slots_[i].bucket];
   }
 
-  // Which of these parameters had the mark of sparse gradients when this was made.
-  std::vector<bool> sparse_among(const std::vector<std::size_t>& parameters) const {
-    std::vector<bool> marks;
-    for (const std::size_t i : parameters) marks.push_back(slots_[i].sparse);
-    return marks;
-  }
+  // Whether the parameter had the mark of sparse gradients when this was made.
+  bool is_sparse(std::size_t i) const { return slots_[i].sparse; }
   std::vector<std::size_t> with_sparse_gradients() const {
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < slots_.size(); ++i) {

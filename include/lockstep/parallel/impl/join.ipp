@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/error.hpp>
@@ -11,7 +12,6 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -62,7 +62,7 @@ namespace lockstep {
 
 LOCKSTEP_INLINE int JoinRound::first_active() const {
   const auto is_active = [](std::int32_t code) { return code != 0; };
-  return static_cast<int>(std::find_if(begin(), end(), is_active) - begin());
+  return static_cast<int>(detail::find_if(codes_, is_active) - codes_.begin());
 }
 
 LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {

@@ -34,11 +34,18 @@ inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
   look(named_buffers(walk), "buffer");
 }
 
-LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
-  bool everywhere = true;
+// Whether all tensors of the module are on devices for which that holds.
+template <class Holds>
+bool all_devices(const TensorWalk& walk, const Holds& holds) {
+  bool all = true;
   walk.for_each([&](const nested::Path& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
-    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
+    all = all && (!tensor.defined() || holds(tensor.device()));
   });
+  return all;
+}
+
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
+  const bool everywhere = all_devices(walk, [device](Device each) { return each == device; });
   if (!everywhere) name_tensor_elsewhere(walk, device);
 }
 
@@ -49,11 +56,7 @@ LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, const std::vect
 }
 
 LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
-  bool everywhere = true;
-  walk.for_each([&](const nested::Path& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
-    everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
-  });
-  return everywhere;
+  return all_devices(walk, [](Device each) { return each.is_host_memory(); });
 }
 
 LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {

@@ -356,16 +356,17 @@ LOCKSTEP_INLINE void Reducer::rebuild(int root) {
   const Tensor order = from_values(own, {static_cast<std::int64_t>(own.size())}, log_.device);
   (void)group_.blocking().broadcast(order, root);
   std::vector<Tensor> tensors;
+  std::vector<bool> sparse;
   std::vector<std::size_t> numbers;
   for (const std::int64_t number : order.to_vector<std::int64_t>()) {
     const auto i = static_cast<std::size_t>(number);
     log_.prev_iteration_grad_ready_order.push_back(i);
     if (!usage_.used_anywhere(i)) continue;
     tensors.push_back(buckets_->parameter(i));
+    sparse.push_back(buckets_->is_sparse(i));
     numbers.push_back(i);
   }
-  buckets_->assign(compute_bucket_assignment_by_size(tensors, limits_,
-                                                     buckets_->sparse_among(numbers), numbers));
+  buckets_->assign(compute_bucket_assignment_by_size(tensors, limits_, sparse, numbers));
   log_.has_rebuilt_buckets = true;
   log_.rebuilt_bucket_sizes = buckets_->bucket_sizes();
 }
