@@ -108,6 +108,17 @@ TEST(FileStore, TheLastOfTheWorkersRemovesTheFile) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+TEST(FileStore, TheFileOfALaterRunStays) {
+  const TempDirectory folder;
+  const std::filesystem::path path = folder / "store";
+  std::optional<FileStore> earlier(std::in_place, path, 1);
+  std::filesystem::remove(path);
+  FileStore later(path, 2);
+  later.set("key", "value");
+  earlier.reset();
+  EXPECT_EQ(FileStore(path, 2).get("key", kAtOnce), "value");
+}
+
 TEST(FileStore, AFileOfAnEarlierRunIsNoticed) {
   const TempDirectory folder;
   const std::filesystem::path path = folder / "store";

@@ -82,7 +82,8 @@ class StoreFile : lockstep::detail::NonCopyable {
     refresh();
     append({StoreRequest::leave});
     refresh();
-    if (left_ == num_workers_) ::unlink(path_.c_str());
+    // Whoever has removed it may have made another one since.
+    if (left_ == num_workers_ && is_at_path()) ::unlink(path_.c_str());
   }
 
  private:
