@@ -530,4 +530,13 @@ TEST(Scatter, AConstantInPartsLeavesTheDivisionToTheRule) {
   EXPECT_EQ(kwargs.size(), 2U);
 }
 
+TEST(Scatter, RowsThatMakeFewerPartsThanAConstantHasAreRefused) {
+  const auto scatter = [] {
+    (void)ls::scatter_kwargs(std::tuple(rows(5), ls::Scattered<int>({1, 2, 3, 4})), 0,
+                             first_devices(4));
+  };
+  EXPECT_TRUE(throws<ls::ValueError>(
+      scatter, "args[0] has 5 rows along dim 0, which make 3 parts, but args[1] has 4"));
+}
+
 }  // namespace scatter_gather_test

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace lockstep::detail::nested {
@@ -47,12 +48,13 @@ LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t parts_without_rows) {
     if (sizes_.size() != count) sizes_.clear();
     if (sizes_.empty() && rows_) sizes_ = split_sizes(*rows_, count, split_);
     if (rows_) {
-      std::int64_t total = 0;
-      for (const std::int64_t size : sizes_) total += size;
-      check<ValueError>(sizes_.size() == count && total == *rows_,
-                        "arguments disagree in length along dim ", dim_, ": ", rows_path_, " has ",
-                        *rows_, " rows, but ", parts_path_, " has ", total, " over its ", count,
-                        " parts");
+      check<ValueError>(sizes_.size() == count, rows_path_, " has ", *rows_, " rows along dim ",
+                        dim_, ", which make ", sizes_.size(), " parts, but ", parts_path_, " has ",
+                        count);
+      const auto total = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
+      check<ValueError>(total == *rows_, "arguments disagree in length along dim ", dim_, ": ",
+                        rows_path_, " has ", *rows_, " rows, but ", parts_path_, " has ", total,
+                        " over its ", count, " parts");
     }
   } else if (rows_) {
     sizes_ = split_sizes(*rows_, devices_->size(), split_);
