@@ -199,7 +199,7 @@ class MpiCarrier final : public Carrier {
     if (direct_) {
       receive_shares(piece);
       for_peers([&](std::size_t, int peer) {
-        if (counts[own()] > 0) requests_.send(piece + offsets[own()], size_of_share(own()), peer);
+        requests_.send(piece + offsets[own()], size_of_share(own()), peer);
       });
     } else {
       requests_.start("MPI_Iallgatherv", [&](MPI_Request* request) {
@@ -211,12 +211,29 @@ class MpiCarrier final : public Carrier {
   }
   void receive_shares(std::byte* piece) {
     for_peers([&](std::size_t r, int peer) {
-      if (scratch_->counts[r] == 0) return;
       requests_.receive(piece + scratch_->offsets[r], size_of_share(r), peer);
     });
   }
   std::size_t size_of_share(std::size_t rank) const {
     return static_cast<std::size_t>(scratch_->counts[rank]);
+  }
+
+  // Sends part(r) to each other rank r, and receives from each what is as long as part(own()).
+  // Leaves in `sources_` where these are: in the buffer that it returns, one after the other, but
+  // this rank's own.
+  template <class PartOf>
+  std::byte* exchange(const PartOf& part) {
+    const std::span<const std::byte> mine = part(own());
+    std::byte* const received = scratch_->room(mine.size() * ranks());
+    for_peers([&](std::size_t r, int peer) {
+      sources_[r] = received + r * mine.size();
+      requests_.receive(received + r * mine.size(), mine.size(), peer);
+    });
+    sources_[own()] = mine.data();
+    for_peers(
+        [&](std::size_t r, int peer) { requests_.send(part(r).data(), part(r).size(), peer); });
+    requests_.wait();
+    return received;
   }
 
   // Every rank adds up one share; then the shares are brought to where they are wanted: to all
@@ -238,24 +255,16 @@ class MpiCarrier final : public Carrier {
         offsets[r] = static_cast<int>(begin * element);
       }
       const std::size_t share = size_of_share(own());
-      const std::byte* const from = static_cast<const std::byte*>(input) + at;
-      std::byte* const received = scratch_->room(share * ranks());
-      for_peers([&](std::size_t r, int peer) {
-        sources_[r] = received + r * share;
-        if (share > 0) requests_.receive(received + r * share, share, peer);
+      std::byte* const received = exchange([&](std::size_t r) {
+        return std::span(static_cast<const std::byte*>(input) + at + offsets[r], size_of_share(r));
       });
-      sources_[own()] = from + offsets[own()];
-      for_peers([&](std::size_t r, int peer) {
-        if (counts[r] > 0) requests_.send(from + offsets[r], size_of_share(r), peer);
-      });
-      requests_.wait();
       std::byte* const piece = output ? static_cast<std::byte*>(output) + at : nullptr;
       void* const sum = piece ? piece + offsets[own()] : received + own() * share;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, share / element);
       if (all) return gather_shares(piece);
       if (piece) {
         receive_shares(piece);
-      } else if (share > 0) {
+      } else {
         requests_.send(sum, share, call.root);
       }
       requests_.wait();
@@ -278,17 +287,9 @@ class MpiCarrier final : public Carrier {
 
   void reduce_scatter(const Call& call, std::span<const void* const> inputs, void* output) {
     in_pieces(call, ranks(), [&](std::size_t at, std::size_t bytes) {
-      const auto part = [&](std::size_t r) {
-        return static_cast<const std::byte*>(inputs[r]) + at;
-      };
-      std::byte* const received = scratch_->room(bytes * ranks());
-      for_peers([&](std::size_t r, int peer) {
-        sources_[r] = received + r * bytes;
-        requests_.receive(received + r * bytes, bytes, peer);
+      (void)exchange([&](std::size_t r) {
+        return std::span(static_cast<const std::byte*>(inputs[r]) + at, bytes);
       });
-      sources_[own()] = part(own());
-      for_peers([&](std::size_t r, int peer) { requests_.send(part(r), bytes, peer); });
-      requests_.wait();
       void* const sum = static_cast<std::byte*>(output) + at;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, bytes / element_size(call.dtype));
     });

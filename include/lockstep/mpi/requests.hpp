@@ -153,8 +153,9 @@ class Requests {
   }
 
   // Starts a message; the lengths of both sides are compared. `bytes` is at most what an int
-  // counts.
+  // counts; there is no message of 0.
   void send(const void* data, std::size_t bytes, int peer) {
+    if (bytes == 0) return;
     start("MPI_Isend", [&](MPI_Request* request) {
       return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm(), request);
     });
@@ -162,6 +163,7 @@ class Requests {
   // Takes a message when it has come, not before: an MPI may write a message that is too long
   // behind the memory for it before it says so (Open MPI 4.1 does). One at a time from each rank.
   void receive(void* data, std::size_t bytes, int peer) {
+    if (bytes == 0) return;
     pending_.push_back({.request = MPI_REQUEST_NULL,
                         .call = "MPI_Imrecv",
                         .peer = peer,
