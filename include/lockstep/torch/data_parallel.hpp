@@ -126,8 +126,7 @@ class DataParallel {
       (void)lockstep::detail::HostMath::instance();
       detail::advise_on_spinning();
     }
-    replicas_ =
-        std::make_unique<detail::ReplicaSet>(module_, devices_, factory_of(std::move(factory)));
+    replicas_ = std::make_unique<detail::ReplicaSet>(module_, devices_, std::move(factory));
   }
 
   // The same for a holder, such as torch::nn::Sequential.
@@ -206,14 +205,6 @@ class DataParallel {
   }
 
  private:
-  template <class Make>
-  static detail::ModuleFactory factory_of(Make make) {
-    if constexpr (std::is_same_v<Make, Factory>) {
-      if (!make) return {};
-    }
-    return [make] { return detail::ModulePtr(make()); };
-  }
-
   std::shared_ptr<Net> module_;
   std::vector<Device> devices_;
   DataParallelOptions options_;

@@ -17,38 +17,27 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 // One piece of memory as a tensor of lockstep's and of LibTorch's: nothing is copied, and each
 // library keeps what the other one uses.
 namespace lockstep::libtorch::detail {
 
+inline constexpr std::pair<at::ScalarType, Dtype> kDtypes[] = {
+    {at::kFloat, Dtype::f32},     {at::kDouble, Dtype::f64},  {at::kHalf, Dtype::f16},
+    {at::kBFloat16, Dtype::bf16}, {at::kLong, Dtype::i64},    {at::kInt, Dtype::i32},
+    {at::kByte, Dtype::u8},       {at::kBool, Dtype::boolean}};
+
 inline std::optional<Dtype> lockstep_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return Dtype::f32;
-    case at::kDouble:
-      return Dtype::f64;
-    case at::kHalf:
-      return Dtype::f16;
-    case at::kBFloat16:
-      return Dtype::bf16;
-    case at::kLong:
-      return Dtype::i64;
-    case at::kInt:
-      return Dtype::i32;
-    case at::kByte:
-      return Dtype::u8;
-    case at::kBool:
-      return Dtype::boolean;
-    default:
-      return std::nullopt;
+  for (const auto& [theirs, ours] : kDtypes) {
+    if (theirs == type) return ours;
   }
+  return std::nullopt;
 }
 
 inline at::ScalarType at_dtype(Dtype dtype) {
-  for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
-    const auto type = static_cast<at::ScalarType>(i);
-    if (lockstep_dtype(type) == dtype) return type;
+  for (const auto& [theirs, ours] : kDtypes) {
+    if (ours == dtype) return theirs;
   }
   lockstep::detail::fail<DtypeError>("LibTorch has no ", dtype);
 }

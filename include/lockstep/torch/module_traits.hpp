@@ -37,12 +37,9 @@ std::vector<std::shared_ptr<Net>> replicated(const std::shared_ptr<Net>& module,
                                              const std::vector<Device>& devices, bool detach) {
   check_devices(devices);
   lockstep::check<ModuleError>(module != nullptr, "replicate: the pointer to the module is null");
-  std::vector<ModulePtr> replicas;
-  if (detach) {
-    replicas = detached_replicas(module, devices);
-  } else {
-    replicas = ReplicaSet(module, devices, {}).refresh(devices.size());
-  }
+  const std::vector<ModulePtr> replicas =
+      detach ? detached_replicas(module, devices)
+             : ReplicaSet(module, devices, {}).refresh(devices.size());
   std::vector<std::shared_ptr<Net>> result;
   for (const ModulePtr& replica : replicas) {
     result.push_back(std::dynamic_pointer_cast<Net>(replica));

@@ -35,21 +35,12 @@ inline void set_autocast(at::ScalarType cpu, at::ScalarType gpu) {
 }
 #endif
 
-// What at::ThreadLocalState leaves out.
-struct AutocastTypes {
-  at::ScalarType cpu = cpu_autocast();
-  at::ScalarType gpu = gpu_autocast();
-  bool cache = at::autocast::is_autocast_cache_enabled();
-
-  void set() const {
-    set_autocast(cpu, gpu);
-    at::autocast::set_autocast_cache_enabled(cache);
-  }
-};
-
 struct ThreadState {
   at::ThreadLocalState state;
-  AutocastTypes autocast;
+  // What that leaves out.
+  at::ScalarType on_cpu = cpu_autocast();
+  at::ScalarType on_gpu = gpu_autocast();
+  bool caches = at::autocast::is_autocast_cache_enabled();
   std::vector<c10::Stream> streams = current_streams();
 
   static std::vector<c10::Stream> current_streams() {
@@ -64,7 +55,8 @@ struct ThreadState {
 
   void set() const {
     at::ThreadLocalState::setThreadLocalState(state);
-    autocast.set();
+    set_autocast(on_cpu, on_gpu);
+    at::autocast::set_autocast_cache_enabled(caches);
     if (streams.empty()) return;
     const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
     for (const c10::Stream stream : streams) cuda.exchangeStream(stream);
