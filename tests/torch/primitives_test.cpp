@@ -260,6 +260,7 @@ TEST(TorchComm, M01ToM08MovesAndAddsWithoutDerivatives) {
   EXPECT_EQ(copies[0].data_ptr(), x.data_ptr());
   EXPECT_NE(copies[1].data_ptr(), x.data_ptr());
   EXPECT_TRUE(torch::equal(copies[1], x));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::comm::broadcast(x, {}); }, "at least one device"));
   const auto lists = ls::comm::broadcast_coalesced({x, torch::ones(3)}, kTwo);
   EXPECT_TRUE(torch::equal(lists[1][1], torch::ones(3)));
 

@@ -52,6 +52,7 @@ inline at::Tensor gather(const std::vector<at::Tensor>& tensors, std::int64_t di
 inline std::vector<at::Tensor> broadcast(const at::Tensor& tensor,
                                          const std::vector<Device>& devices) {
   const at::NoGradGuard guard;
+  check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
   return tensor_traits<at::Tensor>::broadcast(tensor, devices);
 }
 
