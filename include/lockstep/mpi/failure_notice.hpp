@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
@@ -53,7 +54,7 @@ class FailureNotice {
     try {
       send(gone_text_, kGone,
            lockstep::detail::str("rank ", rank_, " has thrown ",
-                                 distributed::detail::describe(error)));
+                                 lockstep::detail::described(error).text()));
     } catch (const std::exception&) {
       std::array<char, 64> text{};
       std::snprintf(text.data(), text.size(), "rank %d has failed for want of memory", rank_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/distributed/group/communication_thread.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
@@ -17,9 +18,7 @@
 
 #include <unistd.h>
 
-namespace lockstep::mpi {
-
-namespace detail {
+namespace lockstep::mpi::detail {
 
 constexpr const char* thread_level_name(int level) {
   return level == MPI_THREAD_SINGLE     ? "MPI_THREAD_SINGLE"
@@ -156,7 +155,7 @@ class Runtime {
     const Runtime& runtime = instance();
     const std::exception_ptr error = std::current_exception();
     if (error && !lockstep::detail::forked()) {
-      runtime.watchdog_->abort("it has thrown " + distributed::detail::describe(error));
+      runtime.watchdog_->abort("it has thrown " + lockstep::detail::described(error).text());
     }
     runtime.terminate_();
     std::abort();
@@ -169,6 +168,4 @@ class Runtime {
   std::terminate_handler terminate_ = nullptr;  // the handler before
 };
 
-}  // namespace detail
-
-}  // namespace lockstep::mpi
+}  // namespace lockstep::mpi::detail

@@ -24,7 +24,7 @@ const std::string kSum = "all_reduce(sum) of 4 x f32";
 class Ledger : public ::testing::Test {
  protected:
   Ledger() {
-    for (int rank = 0; rank < ledger.size(); ++rank) ledger.join(rank, 0s);
+    for (int rank = 0; rank < ledger.size(); ++rank) ledger.note_frame(rank, 0s);
   }
 
   // A heartbeat of a rank that has just come where it is, and knows of all ends.
@@ -288,7 +288,7 @@ TEST_F(Ledger, AnotherCollectiveIsAFaultAtOnce) {
 
 TEST_F(Ledger, ARankThatHasNeverComeIsNamed) {
   WatchdogLedger fresh(2, 60s, {.heartbeat_timeout = 10s, .collective_timeout = 60s});
-  fresh.join(0, 5s);
+  fresh.note_frame(0, 5s);
   fresh.note_frame(0, 61s);
   fresh.examine(60s);
   EXPECT_TRUE(fresh.faults().empty());

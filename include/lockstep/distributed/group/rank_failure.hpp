@@ -56,9 +56,6 @@ class RankGoneWithoutMemory final : public RankGone {
   char text_[80];
 };
 
-// The exception's type and text, as "type: text".
-std::string describe(const std::exception_ptr& error);
-
 // Throws the lowest rank's error, naming rank and device, with the others listed in its text. Does
 // nothing if no rank failed.
 void throw_first_failure(const std::vector<std::exception_ptr>& errors,

@@ -34,10 +34,10 @@ namespace lockstep::distributed::detail {
 // One connection of a SocketLoop, whose thread alone uses it.
 class Connection {
  public:
-  Connection(int id, Descriptor socket, std::size_t most)
-      : id_(id), socket_(std::move(socket)), most_(most) {}
+  Connection(Descriptor socket, std::size_t most) : socket_(std::move(socket)), most_(most) {}
 
-  int id() const { return id_; }
+  // Another loop's connection, or a later one, may have the same.
+  int id() const { return socket_.get(); }
 
   // The longest frame that the other side may send from here on.
   std::size_t most() const { return most_; }
@@ -95,7 +95,6 @@ class Connection {
     if (got.error != 0) ended_ = got.error;
   }
 
-  int id_;
   Descriptor socket_;
   std::size_t most_;
   std::string in_;
@@ -125,9 +124,7 @@ class SocketLoop {
     return listener.port;
   }
 
-  Connection& add(Descriptor socket) {
-    return connections_.emplace_back(next_id_++, std::move(socket), most_);
-  }
+  Connection& add(Descriptor socket) { return connections_.emplace_back(std::move(socket), most_); }
 
   std::vector<Connection>& connections() { return connections_; }
   Connection* find(int id) {
@@ -297,7 +294,6 @@ class SocketLoop {
   std::atomic<bool> stopped_{false};
   std::vector<Connection> connections_;
   std::vector<pollfd> polled_;
-  int next_id_ = 0;
   std::thread thread_;
 };
 

@@ -173,9 +173,10 @@ class Mailbox {
     const int failed = mine.rank;
     std::exception_ptr told;
     try {
-      told = std::make_exception_ptr(DeviceError(lockstep::detail::str(
-          "a message from rank ", sent.rank, " to rank ", received.rank, ": failed on rank ",
-          failed, ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
+      told = std::make_exception_ptr(DeviceError(
+          lockstep::detail::str("a message from rank ", sent.rank, " to rank ", received.rank,
+                                ": failed on rank ", failed, ", on ", mine.gpu->stream.device(),
+                                ": ", lockstep::detail::described(cause).text())));
     } catch (...) {
       told = std::make_exception_ptr(RankGoneWithoutMemory(failed, spare_, "failed"));
     }

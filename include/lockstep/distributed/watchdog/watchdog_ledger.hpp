@@ -16,14 +16,13 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace lockstep::distributed {
-
-namespace detail {
+namespace lockstep::distributed::detail {
 
 // All that rank 0 knows of the ranks, and what follows from it. It has neither clock nor
 // connections: it is told what has come, and when.
@@ -51,12 +50,9 @@ class WatchdogLedger {
       : join_timeout_(join_timeout), options_(options), ranks_(static_cast<std::size_t>(size)) {}
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  bool has_joined(int rank) const { return of(rank).joined; }
+  bool has_joined(int rank) const { return of(rank).last_frame.has_value(); }
 
-  void join(int rank, Time now) {
-    of(rank).joined = true;
-    of(rank).last_frame = now;
-  }
+  // A frame has come from the rank; with the first one it has joined.
   void note_frame(int rank, Time now) { of(rank).last_frame = now; }
 
   void report(int rank, const GroupKey& key, Position position, Time now) {
@@ -128,13 +124,13 @@ class WatchdogLedger {
     for (int rank = 0; rank < size(); ++rank) {
       const Rank& state = of(rank);
       if (state.gone) continue;
-      if (!state.joined && now > join_timeout_) {
+      if (!state.last_frame && now > join_timeout_) {
         note(Fault::Kind::absent, rank,
              str("rank ", rank, " has not come: it has not connected to the watchdog within ",
                  Seconds{join_timeout_}, who_waits_for(rank)));
-      } else if (state.joined && now - state.last_frame > options_.heartbeat_timeout) {
+      } else if (state.last_frame && now - *state.last_frame > options_.heartbeat_timeout) {
         note(Fault::Kind::silent, rank,
-             str("rank ", rank, " has not answered for ", whole_seconds(now - state.last_frame),
+             str("rank ", rank, " has not answered for ", whole_seconds(now - *state.last_frame),
                  ": it is stopped, or its machine is lost", who_waits_for(rank)));
       }
     }
@@ -156,12 +152,11 @@ class WatchdogLedger {
 
  private:
   struct Rank {
-    bool joined = false;
     bool gone = false;
     std::uint32_t end = 0;  // which end it was, counted from 1; 0: it has not ended
     bool told = false;
     bool faulty = false;
-    Time last_frame{0};
+    std::optional<Time> last_frame = {};
   };
   struct RankPosition {
     Position position;
@@ -324,6 +319,4 @@ class WatchdogLedger {
   std::vector<Fault> faults_;
 };
 
-}  // namespace detail
-
-}  // namespace lockstep::distributed
+}  // namespace lockstep::distributed::detail

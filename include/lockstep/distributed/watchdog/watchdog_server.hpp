@@ -79,9 +79,12 @@ class WatchdogServer : lockstep::detail::NonCopyable {
           connection.send(FrameWriter(FromServer::heartbeat).number(ledger_.ends()).take());
         }
         break;
-      case ToServer::leave_group:
-        leave_group(client, frame.number<std::uint32_t>());
+      case ToServer::leave_group: {
+        const auto number = frame.number<std::uint32_t>();
+        ledger_.leave_group(client.rank, group_of(client, number));
+        client.groups.erase(number);
         break;
+      }
       case ToServer::abort:
         ledger_.abort(client.rank, frame.text());
         break;
@@ -121,7 +124,7 @@ class WatchdogServer : lockstep::detail::NonCopyable {
       connection.close();
       return;
     }
-    ledger_.join(rank, clock_.now());
+    ledger_.note_frame(rank, clock_.now());
     clients_.emplace(connection.id(), Client{rank});
     connection.set_most(kMaxWatchdogFrame);
     connection.send(FrameWriter(FromServer::welcome).take());
@@ -144,11 +147,6 @@ class WatchdogServer : lockstep::detail::NonCopyable {
     const auto found = client.groups.find(number);
     check<BadFrame>(found != client.groups.end(), "an unknown group");
     return found->second;
-  }
-
-  void leave_group(Client& client, std::uint32_t number) {
-    ledger_.leave_group(client.rank, group_of(client, number));
-    client.groups.erase(number);
   }
 
   void on_end(Connection& connection, const std::string& reason) {

@@ -22,9 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
-
-namespace detail::nested {
+namespace lockstep::detail::nested {
 
 // Throws the DeviceError of part number `part` of an argument, which is not on the device that will
 // use it.
@@ -217,9 +215,7 @@ Calls<Args...> scatter(const std::vector<Device>& devices, std::int64_t dim, con
   return calls;
 }
 
-}  // namespace detail::nested
-
-}  // namespace lockstep
+}  // namespace lockstep::detail::nested
 
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/parallel/nested/impl/scatter_plan.ipp>

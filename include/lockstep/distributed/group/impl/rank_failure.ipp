@@ -13,10 +13,6 @@
 
 namespace lockstep::distributed::detail {
 
-LOCKSTEP_INLINE std::string describe(const std::exception_ptr& error) {
-  return lockstep::detail::described(error).text();
-}
-
 LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& errors,
                                          const std::vector<Device>& devices) {
   const auto source_of = [&](std::size_t i) {
@@ -24,7 +20,7 @@ LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& 
   };
   std::string first;  // what the first of them says
   lockstep::detail::relay_first<RankGone>(errors, source_of, [&](std::size_t i) {
-    const std::string cause = describe(errors[i]);
+    const std::string cause = lockstep::detail::described(errors[i]).text();
     const bool same = cause == first;
     if (first.empty()) first = cause;
     return lockstep::detail::str("rank ", i, " on device ", devices[i], " threw ",
