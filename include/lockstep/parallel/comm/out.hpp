@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 // The checks and copies that broadcast_out, scatter_out and gather_out share: these write into
@@ -34,9 +35,9 @@ inline bool overlap(const Tensor& a, const Tensor& b) {
 }
 
 // Throws unless outs[i] can take a result of this shape and dtype, and shares no memory with an
-// earlier out.
+// earlier out or with an input.
 inline void check_out(const char* operation, const std::vector<Tensor>& outs, std::size_t i,
-                      const Shape& shape, Dtype dtype) {
+                      const Shape& shape, Dtype dtype, std::span<const Tensor> inputs) {
   const Tensor& out = outs[i];
   check<ValueError>(out.defined(), operation, ": output tensor at index ", i, " is undefined");
   check<ShapeError>(out.sizes() == shape, operation, ": output tensor at index ", i,
@@ -48,13 +49,10 @@ inline void check_out(const char* operation, const std::vector<Tensor>& outs, st
     check<ValueError>(!overlap(outs[j], out), operation, ": output tensors ", j, " and ", i,
                       " share memory");
   }
-}
-
-// Throws a ValueError if `out`, number `i`, shares memory with an input.
-inline void check_apart(const char* operation, const Tensor& out, std::size_t i,
-                        const Tensor& input) {
-  check<ValueError>(!overlap(out, input), operation, ": output tensor at index ", i,
-                    " shares memory with an input tensor");
+  for (const Tensor& input : inputs) {
+    check<ValueError>(!overlap(out, input), operation, ": output tensor at index ", i,
+                      " shares memory with an input tensor");
+  }
 }
 
 // A Transfer into a tensor that exists, after everything issued before that uses its memory. Where

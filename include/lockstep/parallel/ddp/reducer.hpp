@@ -151,9 +151,8 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
 
   distributed::ProcessGroup group_;
   const std::vector<std::size_t> limits_;  // of the buckets, in bytes
-  // Whether buckets are made anew when the order in which gradients become ready is known. Until
+  // If not, buckets are made anew when the order in which gradients become ready is known. Until
   // then there is one, unless the user has said how large each is to be.
-  const bool rebuilds_;
   const bool find_unused_;
   const bool static_graph_;
   const ReducerClaims claims_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 
 #include <cstddef>
@@ -72,10 +73,9 @@ class ReducerUsage {
     }
   }
   bool as_in_first_pass() const {
-    for (const Member& member : members_) {
-      if (member.used_at_first != (member.state == State::ready)) return false;
-    }
-    return true;
+    return all_of(members_, [](const Member& member) {
+      return member.used_at_first == (member.state == State::ready);
+    });
   }
 
   // The gradients have been reduced.

@@ -20,26 +20,6 @@
 
 namespace lockstep::detail {
 
-// Waits for the codes that the ranks have given, and checks them.
-inline JoinRound take_join_round(JoinState& state, const Tensor& codes) {
-  JoinRound round(codes.to_vector<std::int32_t>());
-  const int first = round.first_active();
-  if (first == round.size()) return round;
-  for (int r = first + 1; r < round.size(); ++r) {
-    check<ValueError>(round.code(r) == 0 || round.code(r) == round.code(first), "join: ranks ",
-                      first, " and ", r,
-                      " are not at the same point: each rank that has inputs left has to call "
-                      "the same forward and backward passes");
-  }
-  state.last_active = first;
-  if (state.options.throw_on_early_termination && round.active() < round.size()) {
-    check<Error>(round.code(state.group.rank()) != 0, "Rank ", state.group.rank(),
-                 " exhausted all inputs.");
-    fail<Error>("Detected at least one rank that exhausted inputs. Throwing across all ranks.");
-  }
-  return round;
-}
-
 LOCKSTEP_INLINE void shadow_until_all_have_joined(
     const std::shared_ptr<JoinState>& state, const std::vector<std::unique_ptr<JoinHook>>& hooks) {
   const JoinContext context(state, 0);
@@ -67,7 +47,23 @@ LOCKSTEP_INLINE int JoinRound::first_active() const {
 
 LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {
   work_.wait();
-  return detail::take_join_round(*state_, codes_);
+  JoinRound round(codes_.to_vector<std::int32_t>());
+  const int first = round.first_active();
+  if (first == round.size()) return round;
+  for (int r = first + 1; r < round.size(); ++r) {
+    check<ValueError>(round.code(r) == 0 || round.code(r) == round.code(first), "join: ranks ",
+                      first, " and ", r,
+                      " are not at the same point: each rank that has inputs left has to call "
+                      "the same forward and backward passes");
+  }
+  state_->last_active = first;
+  if (state_->options.throw_on_early_termination && round.active() < round.size()) {
+    const int own = state_->group.rank();
+    check<Error>(round.code(own) != 0, "Rank ", own, " exhausted all inputs.");
+    detail::fail<Error>(
+        "Detected at least one rank that exhausted inputs. Throwing across all ranks.");
+  }
+  return round;
 }
 
 LOCKSTEP_INLINE JoinAnnouncement JoinContext::tell(const distributed::ProcessGroup& group,

@@ -41,8 +41,7 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast_out(const Tensor& tensor,
                                                   const std::vector<Tensor>& outs) {
   check<ValueError>(!outs.empty(), "Expected at least one output tensor to broadcast to");
   for (std::size_t i = 0; i < outs.size(); ++i) {
-    detail::check_out("broadcast_out", outs, i, tensor.sizes(), tensor.dtype());
-    detail::check_apart("broadcast_out", outs[i], i, tensor);
+    detail::check_out("broadcast_out", outs, i, tensor.sizes(), tensor.dtype(), {&tensor, 1});
   }
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<detail::OutTransfer> transfers;

@@ -109,8 +109,7 @@ LOCKSTEP_INLINE Tensor gather(const std::vector<Tensor>& tensors, std::int64_t d
 LOCKSTEP_INLINE Tensor gather_out(const std::vector<Tensor>& tensors, const Tensor& out,
                                   std::int64_t dim) {
   const detail::GatherPlan plan(tensors, dim);
-  detail::check_out("gather_out", {out}, 0, plan.shape, tensors[0].dtype());
-  for (const Tensor& tensor : tensors) detail::check_apart("gather_out", out, 0, tensor);
+  detail::check_out("gather_out", {out}, 0, plan.shape, tensors[0].dtype(), tensors);
   const detail::OutTransfer transfer(out, detail::gather_stream(tensors, out.device()));
   plan.copy(transfer.copies(), tensors, transfer.room());
   transfer.finish();

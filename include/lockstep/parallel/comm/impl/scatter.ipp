@@ -112,8 +112,7 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter_out(const Tensor& tensor,
     if (outs[i].defined() && outs[i].dim() == tensor.dim()) {
       expected[along] = outs[i].sizes()[along];
     }
-    detail::check_out("scatter_out", outs, i, expected, tensor.dtype());
-    detail::check_apart("scatter_out", outs[i], i, tensor);
+    detail::check_out("scatter_out", outs, i, expected, tensor.dtype(), {&tensor, 1});
     sizes.push_back(expected[along]);
   }
   (void)split_sizes(tensor.sizes()[along], outs.size(), Split::sizes(sizes));

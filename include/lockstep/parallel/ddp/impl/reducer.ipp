@@ -44,12 +44,11 @@ LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
                                  const DistributedDataParallelOptions& options)
     : group_(std::move(group)),
       limits_(bucket_limits(options)),
-      rebuilds_(!options.find_unused_parameters || options.static_graph),
       find_unused_(options.find_unused_parameters && !options.static_graph),
       static_graph_(options.static_graph),
       claims_(parameters),
       buckets_(std::make_unique<ReducerBuckets>(
-          parameters, rebuilds_ && options.bucket_cap_mb_list.empty()
+          parameters, !find_unused_ && options.bucket_cap_mb_list.empty()
                           ? std::vector{std::numeric_limits<std::size_t>::max()}
                           : limits_)),
       usage_(parameters.size()),
@@ -271,7 +270,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   check_missing(missing, ranks, round.active(), joined);
   settle(ranks);
   take_note(first, joined);
-  if (first && rebuilds_) rebuild(round.first_active());
+  if (first && !find_unused_) rebuild(round.first_active());
 }
 
 LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
