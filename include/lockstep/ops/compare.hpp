@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/ops/kernels/comparison.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -17,24 +18,31 @@
 // **Example.** `sum(eq(argmax(out, 1), labels)).item<std::int64_t>()` of a batch are right.
 namespace lockstep {
 
+namespace detail {
+
+Tensor compare(By by, const Tensor& a, const Tensor& b);
+Tensor compare(By by, const Tensor& a, Scalar b);
+
+}  // namespace detail
+
 // a = b
-Tensor eq(const Tensor& a, const Tensor& b);
-Tensor eq(const Tensor& a, Scalar b);
+inline Tensor eq(const Tensor& a, const Tensor& b) { return detail::compare(detail::By::eq, a, b); }
+inline Tensor eq(const Tensor& a, Scalar b) { return detail::compare(detail::By::eq, a, b); }
 // a ≠ b
-Tensor ne(const Tensor& a, const Tensor& b);
-Tensor ne(const Tensor& a, Scalar b);
+inline Tensor ne(const Tensor& a, const Tensor& b) { return detail::compare(detail::By::ne, a, b); }
+inline Tensor ne(const Tensor& a, Scalar b) { return detail::compare(detail::By::ne, a, b); }
 // a < b
-Tensor lt(const Tensor& a, const Tensor& b);
-Tensor lt(const Tensor& a, Scalar b);
+inline Tensor lt(const Tensor& a, const Tensor& b) { return detail::compare(detail::By::lt, a, b); }
+inline Tensor lt(const Tensor& a, Scalar b) { return detail::compare(detail::By::lt, a, b); }
 // a ≤ b
-Tensor le(const Tensor& a, const Tensor& b);
-Tensor le(const Tensor& a, Scalar b);
+inline Tensor le(const Tensor& a, const Tensor& b) { return detail::compare(detail::By::le, a, b); }
+inline Tensor le(const Tensor& a, Scalar b) { return detail::compare(detail::By::le, a, b); }
 // a > b
-Tensor gt(const Tensor& a, const Tensor& b);
-Tensor gt(const Tensor& a, Scalar b);
+inline Tensor gt(const Tensor& a, const Tensor& b) { return detail::compare(detail::By::gt, a, b); }
+inline Tensor gt(const Tensor& a, Scalar b) { return detail::compare(detail::By::gt, a, b); }
 // a ≥ b
-Tensor ge(const Tensor& a, const Tensor& b);
-Tensor ge(const Tensor& a, Scalar b);
+inline Tensor ge(const Tensor& a, const Tensor& b) { return detail::compare(detail::By::ge, a, b); }
+inline Tensor ge(const Tensor& a, Scalar b) { return detail::compare(detail::By::ge, a, b); }
 
 }  // namespace lockstep
 

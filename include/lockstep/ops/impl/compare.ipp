@@ -3,6 +3,7 @@
 
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/kernels/comparison.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -10,6 +11,8 @@
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
 
 namespace lockstep::detail {
 
@@ -19,7 +22,13 @@ inline Tensor comparable(const Tensor& x) {
   return small ? cast(x, Dtype::i32) : widened(x);
 }
 
-inline Tensor compare(const char* operation, Comparison by, const Tensor& a, const Tensor& b) {
+inline const char* name_of(By by) {
+  constexpr const char* kNames[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+  return kNames[static_cast<std::size_t>(by)];
+}
+
+LOCKSTEP_INLINE Tensor compare(By by, const Tensor& a, const Tensor& b) {
+  const char* const operation = name_of(by);
   check_same_kind(operation, "the first operand", a, "the second operand", b);
   const Tensor left = comparable(a);
   return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
@@ -27,7 +36,8 @@ inline Tensor compare(const char* operation, Comparison by, const Tensor& a, con
   });
 }
 
-inline Tensor compare(const char* operation, Comparison by, const Tensor& a, Scalar b) {
+LOCKSTEP_INLINE Tensor compare(By by, const Tensor& a, Scalar b) {
+  const char* const operation = name_of(by);
   check_defined(operation, "the tensor", a);
   const Tensor left = comparable(a);
   const Scalar number = rounded_to_half(a.dtype(), b);
@@ -37,55 +47,3 @@ inline Tensor compare(const char* operation, Comparison by, const Tensor& a, Sca
 }
 
 }  // namespace lockstep::detail
-
-namespace lockstep {
-
-LOCKSTEP_INLINE Tensor eq(const Tensor& a, const Tensor& b) {
-  return detail::compare("eq", detail::Comparison::eq, a, b);
-}
-
-LOCKSTEP_INLINE Tensor eq(const Tensor& a, Scalar b) {
-  return detail::compare("eq", detail::Comparison::eq, a, b);
-}
-
-LOCKSTEP_INLINE Tensor ne(const Tensor& a, const Tensor& b) {
-  return detail::compare("ne", detail::Comparison::ne, a, b);
-}
-
-LOCKSTEP_INLINE Tensor ne(const Tensor& a, Scalar b) {
-  return detail::compare("ne", detail::Comparison::ne, a, b);
-}
-
-LOCKSTEP_INLINE Tensor lt(const Tensor& a, const Tensor& b) {
-  return detail::compare("lt", detail::Comparison::lt, a, b);
-}
-
-LOCKSTEP_INLINE Tensor lt(const Tensor& a, Scalar b) {
-  return detail::compare("lt", detail::Comparison::lt, a, b);
-}
-
-LOCKSTEP_INLINE Tensor le(const Tensor& a, const Tensor& b) {
-  return detail::compare("le", detail::Comparison::le, a, b);
-}
-
-LOCKSTEP_INLINE Tensor le(const Tensor& a, Scalar b) {
-  return detail::compare("le", detail::Comparison::le, a, b);
-}
-
-LOCKSTEP_INLINE Tensor gt(const Tensor& a, const Tensor& b) {
-  return detail::compare("gt", detail::Comparison::gt, a, b);
-}
-
-LOCKSTEP_INLINE Tensor gt(const Tensor& a, Scalar b) {
-  return detail::compare("gt", detail::Comparison::gt, a, b);
-}
-
-LOCKSTEP_INLINE Tensor ge(const Tensor& a, const Tensor& b) {
-  return detail::compare("ge", detail::Comparison::ge, a, b);
-}
-
-LOCKSTEP_INLINE Tensor ge(const Tensor& a, Scalar b) {
-  return detail::compare("ge", detail::Comparison::ge, a, b);
-}
-
-}  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
+#include <lockstep/ops/kernels/comparison.hpp>
 #include <lockstep/ops/layout.hpp>
 
 #include <algorithm>
@@ -180,24 +181,22 @@ struct BindLeft {
   LOCKSTEP_HD T operator()(T y) const { return f(x, y); }
 };
 
-enum class Comparison : std::uint8_t { eq, ne, lt, le, gt, ge };
-
 // One functor for all comparisons, so that they are compiled once.
 template <class T>
 struct Compare {
-  Comparison by;
+  By by;
 
   LOCKSTEP_HD bool operator()(T x, T y) const {
     switch (by) {
-      case Comparison::eq:
+      case By::eq:
         return x == y;
-      case Comparison::ne:
+      case By::ne:
         return x != y;
-      case Comparison::lt:
+      case By::lt:
         return x < y;
-      case Comparison::le:
+      case By::le:
         return x <= y;
-      case Comparison::gt:
+      case By::gt:
         return x > y;
       default:
         return x >= y;
@@ -205,17 +204,17 @@ struct Compare {
   }
   void block(std::size_t, bool* out, const T* x, const T* y) const {
     switch (by) {
-      case Comparison::eq:
+      case By::eq:
         return each(out, x, y, [](T a, T b) { return a == b; });
-      case Comparison::ne:
+      case By::ne:
         return each(out, x, y, [](T a, T b) { return a != b; });
-      case Comparison::lt:
+      case By::lt:
         return each(out, x, y, [](T a, T b) { return a < b; });
-      case Comparison::le:
+      case By::le:
         return each(out, x, y, [](T a, T b) { return a <= b; });
-      case Comparison::gt:
+      case By::gt:
         return each(out, y, x, [](T a, T b) { return a < b; });
-      case Comparison::ge:
+      case By::ge:
         return each(out, y, x, [](T a, T b) { return a <= b; });
     }
   }
