@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 // How kernels walk over operands of different strides.
 namespace lockstep::detail {
@@ -27,6 +28,17 @@ inline Shape broadcast_shapes(const char* operation, const Shape& a, const Shape
     shape[dims - back] = in_a == 1 ? in_b : in_a;
   }
   return shape;
+}
+
+// Of a tensor of matrices, its last two dimensions: the dimensions before, and the shape with
+// these.
+inline Shape batch_of(const Tensor& matrices) {
+  return Shape(std::span(matrices.sizes().begin(), matrices.sizes().size() - 2));
+}
+inline Shape shape_of_matrices(Shape batch, std::int64_t rows, std::int64_t columns) {
+  batch.push_back(rows);
+  batch.push_back(columns);
+  return batch;
 }
 
 // The strides with which `tensor` is read when it is stretched to `shape`: 0 where one element

@@ -235,8 +235,7 @@ struct AttentionOp {
 
  private:
   AttentionGeometry geometry(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const Shape& sizes = q.sizes();
-    return {.batch = Shape(std::span(sizes.begin(), sizes.size() - 2)),
+    return {.batch = batch_of(q),
             .queries = q.size(-2),
             .keys = k.size(-2),
             .size = q.size(-1),
@@ -250,9 +249,7 @@ struct AttentionOp {
   template <class T>
   static AttentionMask<T> mask_of(const Tensor& mask, const AttentionGeometry& g) {
     if (!mask.defined()) return {};
-    Shape shape = g.batch;
-    shape.push_back(g.queries);
-    shape.push_back(g.keys);
+    const Shape shape = shape_of_matrices(g.batch, g.queries, g.keys);
     if (mask.dtype() == Dtype::boolean) return {mask_read<bool>(mask, shape), {}};
     return {{}, mask_read<T>(mask, shape)};
   }
@@ -287,21 +284,11 @@ struct AttentionOperands {
                         "] (queries, keys), got one of shape ", sizes);
       if (sizes.size() > 2) batch = broadcast_shapes(name, batch, batch_of(mask));
     }
-    for (Tensor& x : all) {
-      Shape sizes = batch;
-      sizes.push_back(x.size(-2));
-      sizes.push_back(x.size(-1));
-      x = expand_to(x, sizes);
-    }
+    for (Tensor& x : all) x = expand_to(x, shape_of_matrices(batch, x.size(-2), x.size(-1)));
   }
 
   bool in_blocks() const {
     return all[0].device().is_cpu() && none_of(all, [](const Tensor& x) { return x.numel() == 0; });
-  }
-
- private:
-  static Shape batch_of(const Tensor& x) {
-    return Shape(std::span(x.sizes().begin(), x.sizes().size() - 2));
   }
 };
 

@@ -23,7 +23,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 
 namespace lockstep::detail {
@@ -100,19 +99,10 @@ LOCKSTEP_INLINE Tensor mm(const Tensor& a, const Tensor& b, bool trans_a, bool t
   return apply(Mm{trans_a, trans_b, &slot}, a, b);
 }
 
-// The dimensions before the last two, broadcast against each other.
-inline Shape broadcast_batch(const Tensor& a, const Tensor& b) {
-  const Shape batch_a(std::span(a.sizes().begin(), a.sizes().size() - 2));
-  const Shape batch_b(std::span(b.sizes().begin(), b.sizes().size() - 2));
-  return broadcast_shapes("matmul (batches)", batch_a, batch_b);
-}
-
 // The tensor stretched to the given batch, with all dimensions but the last two joined into one.
 inline Tensor as_batch(const Tensor& tensor, const Shape& batch) {
-  Shape full = batch;
-  full.push_back(tensor.size(-2));
-  full.push_back(tensor.size(-1));
-  const Tensor expanded = tensor.sizes() == full ? tensor : expand(tensor, full);
+  const Tensor expanded =
+      expand_to(tensor, shape_of_matrices(batch, tensor.size(-2), tensor.size(-1)));
   if (batch.size() == 1) return expanded;
   return expanded.reshape({numel(batch), tensor.size(-2), tensor.size(-1)});
 }
@@ -146,13 +136,11 @@ LOCKSTEP_INLINE Tensor matmul(const Tensor& a, const Tensor& b) {
     const std::int64_t rows = numel(shape) / std::max<std::int64_t>(b.size(1), 1);
     if (b.size(1) > 0) return detail::mm(a.reshape({rows, a.size(-1)}), b).reshape(shape);
   }
-  const Shape batch = detail::broadcast_batch(a, b);
+  const Shape batch =
+      detail::broadcast_shapes("matmul (batches)", detail::batch_of(a), detail::batch_of(b));
   const Tensor product = detail::mm(detail::as_batch(a, batch), detail::as_batch(b, batch));
   if (batch.size() == 1) return product;
-  Shape shape = batch;
-  shape.push_back(a.size(-2));
-  shape.push_back(b.size(-1));
-  return product.reshape(shape);
+  return product.reshape(detail::shape_of_matrices(batch, a.size(-2), b.size(-1)));
 }
 
 }  // namespace lockstep
