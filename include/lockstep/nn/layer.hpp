@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -31,7 +32,8 @@ namespace lockstep::detail {
 
 void check_layer_size(const char* layer, const char* what, std::int64_t size);
 
-void check_layer_dtype(const char* layer, Dtype dtype);
+// Of its parameters. A DtypeError unless they are of f32 or f64.
+TensorOptions parameter_options(const char* layer, Dtype dtype, Device device);
 
 // A weight [out, in, …] with torch's first values: kaiming_uniform_ with a = √5.
 Parameter first_weight(const Shape& shape, const TensorOptions& options);

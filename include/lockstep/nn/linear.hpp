@@ -30,9 +30,8 @@ struct Linear : WeightAndBias {
   Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {}) {
     detail::check_layer_size("Linear", "in_features", in_features);
     detail::check_layer_size("Linear", "out_features", out_features);
-    detail::check_layer_dtype("Linear", options.dtype);
-    const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
-    weight = detail::first_weight({out_features, in_features}, tensor_options);
+    const TensorOptions like = detail::parameter_options("Linear", options.dtype, options.device);
+    weight = detail::first_weight({out_features, in_features}, like);
     if (options.bias) bias = detail::first_bias(weight);
   }
 

@@ -17,11 +17,10 @@ LOCKSTEP_INLINE BatchNorm::BatchNorm(const char* layer, std::int64_t features,
                                      const nn::BatchNormOptions& options)
     : num_features(features), eps(options.eps), momentum(options.momentum) {
   check_layer_size(layer, "num_features", features);
-  check_layer_dtype(layer, options.dtype);
+  const TensorOptions like = parameter_options(layer, options.dtype, options.device);
   check<ValueError>(options.eps >= 0, layer, ": expected an eps of at least 0, got ", options.eps);
   check<ValueError>(options.momentum >= 0 && options.momentum <= 1, layer,
                     ": expected a momentum from 0 to 1, got ", options.momentum);
-  const TensorOptions like{.dtype = options.dtype, .device = options.device};
   if (options.affine) {
     weight = Parameter(ones({features}, like));
     bias = Parameter(zeros({features}, like));

@@ -20,7 +20,7 @@ LOCKSTEP_INLINE Conv2d::Conv2d(std::int64_t in_channels, std::int64_t out_channe
       groups(options.groups) {
   detail::check_layer_size("Conv2d", "in_channels", in_channels);
   detail::check_layer_size("Conv2d", "out_channels", out_channels);
-  detail::check_layer_dtype("Conv2d", options.dtype);
+  const TensorOptions like = detail::parameter_options("Conv2d", options.dtype, options.device);
   check<ValueError>(kernel.height >= 1 && kernel.width >= 1,
                     "Conv2d: expected a kernel of at least 1, got ", kernel);
   detail::check_conv_sizes("Conv2d", stride, padding, dilation);
@@ -28,9 +28,8 @@ LOCKSTEP_INLINE Conv2d::Conv2d(std::int64_t in_channels, std::int64_t out_channe
   check<ValueError>(in_channels % groups == 0 && out_channels % groups == 0,
                     "Conv2d: expected in_channels and out_channels to be divisible by groups, got ",
                     in_channels, ", ", out_channels, " and ", groups);
-  const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
-  weight = detail::first_weight({out_channels, in_channels / groups, kernel.height, kernel.width},
-                                tensor_options);
+  weight =
+      detail::first_weight({out_channels, in_channels / groups, kernel.height, kernel.width}, like);
   if (options.bias) bias = detail::first_bias(weight);
 }
 

@@ -21,11 +21,10 @@ LOCKSTEP_INLINE Embedding::Embedding(std::int64_t num_embeddings, std::int64_t e
                                      const EmbeddingOptions& options) {
   detail::check_layer_size("Embedding", "num_embeddings", num_embeddings);
   detail::check_layer_size("Embedding", "embedding_dim", embedding_dim);
-  detail::check_layer_dtype("Embedding", options.dtype);
+  const TensorOptions like = detail::parameter_options("Embedding", options.dtype, options.device);
   const std::int64_t padding =
       detail::wrap_padding("Embedding", options.padding_idx, num_embeddings);
-  const Tensor values =
-      empty({num_embeddings, embedding_dim}, {.dtype = options.dtype, .device = options.device});
+  const Tensor values = empty({num_embeddings, embedding_dim}, like);
   init::normal_(values);
   if (options.padding_idx) {
     padding_idx = padding;

@@ -20,11 +20,10 @@ LOCKSTEP_INLINE GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels,
   detail::check_layer_size("GroupNorm", "num_channels", channels);
   check<ValueError>(channels % groups == 0, "GroupNorm: ", channels,
                     " channels cannot be divided into ", groups, " groups");
-  detail::check_layer_dtype("GroupNorm", options.dtype);
+  const TensorOptions like = detail::parameter_options("GroupNorm", options.dtype, options.device);
   check<ValueError>(options.eps >= 0, "GroupNorm: expected an eps of at least 0, got ",
                     options.eps);
   if (!options.affine) return;
-  const TensorOptions like{.dtype = options.dtype, .device = options.device};
   weight = Parameter(ones({channels}, like));
   bias = Parameter(zeros({channels}, like));
 }

@@ -17,9 +17,10 @@ LOCKSTEP_INLINE void check_layer_size(const char* layer, const char* what, std::
   check<ValueError>(size >= 1, layer, ": expected ", what, " to be at least 1, got ", size);
 }
 
-LOCKSTEP_INLINE void check_layer_dtype(const char* layer, Dtype dtype) {
+LOCKSTEP_INLINE TensorOptions parameter_options(const char* layer, Dtype dtype, Device device) {
   check<DtypeError>(dtype == Dtype::f32 || dtype == Dtype::f64, layer,
                     ": expected parameters of f32 or f64, got ", dtype);
+  return {.dtype = dtype, .device = device};
 }
 
 LOCKSTEP_INLINE Parameter first_weight(const Shape& shape, const TensorOptions& options) {

@@ -18,11 +18,10 @@ LOCKSTEP_INLINE LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions&
   for (const std::int64_t size : shape) {
     detail::check_layer_size("LayerNorm", "each size of normalized_shape", size);
   }
-  detail::check_layer_dtype("LayerNorm", options.dtype);
+  const TensorOptions like = detail::parameter_options("LayerNorm", options.dtype, options.device);
   check<ValueError>(options.eps >= 0, "LayerNorm: expected an eps of at least 0, got ",
                     options.eps);
   if (!options.elementwise_affine) return;
-  const TensorOptions like{.dtype = options.dtype, .device = options.device};
   weight = Parameter(ones(shape, like));
   if (options.bias) bias = Parameter(zeros(shape, like));
 }

@@ -16,10 +16,9 @@ namespace lockstep::nn {
 LOCKSTEP_INLINE LazyLinear::LazyLinear(std::int64_t out_features, const LinearOptions& options)
     : out_features_(out_features) {
   detail::check_layer_size("LazyLinear", "out_features", out_features);
-  detail::check_layer_dtype("LazyLinear", options.dtype);
-  const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
-  weight = Parameter::uninitialized(tensor_options);
-  if (options.bias) bias = Parameter::uninitialized(tensor_options);
+  const TensorOptions like = detail::parameter_options("LazyLinear", options.dtype, options.device);
+  weight = Parameter::uninitialized(like);
+  if (options.bias) bias = Parameter::uninitialized(like);
 }
 
 LOCKSTEP_INLINE Tensor LazyLinear::forward(const Tensor& x) const {

@@ -42,7 +42,7 @@ LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t
   check<ValueError>(
       hidden <= std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(2 * gates),
       layer, ": a hidden_size of ", hidden, " is too large");
-  check_layer_dtype(layer, options.dtype);
+  const TensorOptions like = parameter_options(layer, options.dtype, options.device);
   check_probability(layer, dropout);
   check<ValueError>(options.proj_size == 0, layer, ": expected proj_size = 0, got ",
                     options.proj_size,
@@ -52,7 +52,6 @@ LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t
              "non-zero dropout expects num_layers greater than 1, but got dropout=", dropout,
              " and num_layers=1"));
   }
-  const TensorOptions like{.dtype = options.dtype, .device = options.device};
   const double bound = 1 / std::sqrt(static_cast<double>(hidden));
   const auto first = [&](const Shape& shape) {
     const Tensor values = empty(shape, like);
