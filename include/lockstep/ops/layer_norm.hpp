@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/saved.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
-
-#include <array>
 
 namespace lockstep {
 
@@ -25,27 +22,6 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
                   const Tensor& bias = {}, double eps = 1e-5);
 
 }  // namespace lockstep
-
-namespace lockstep::detail {
-
-struct LayerNormOp {
-  static constexpr const char* name = "layer_norm";
-  Shape normalized_shape;
-  double eps;
-  Saved x = {};
-  Saved weight = {};
-  Saved bias = {};
-  Saved rows = {};  // [2, rows]: the means, and 1 / √(variance + eps)
-
-  Tensor forward(const Tensor& values, const Tensor& factor, const Tensor& offset);
-
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const;
-
- private:
-  std::array<Tensor, 3> fused(const Backward& saved, const Tensor& grad) const;
-};
-
-}  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/ops/impl/layer_norm.ipp>

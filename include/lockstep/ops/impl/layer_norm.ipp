@@ -4,6 +4,7 @@
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/saved.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
@@ -60,49 +61,57 @@ inline Tensor composed_layer_norm(const Tensor& x, const Shape& normalized_shape
   return y.reshape(x.sizes());
 }
 
-LOCKSTEP_INLINE Tensor LayerNormOp::forward(const Tensor& values, const Tensor& factor,
-                                            const Tensor& offset) {
-  x = values;
-  weight = factor;
-  bias = offset;
-  const std::int64_t width = numel(normalized_shape);
-  const std::int64_t count = values.numel() / std::max<std::int64_t>(width, 1);
-  const Tensor table = empty_on(current_stream(values.device()), {2, count}, values.dtype());
-  const Tensor out =
-      call_floating<LayerNormCall>(name, values.sizes(), values, factor, offset, TheResult(),
-                                   AlsoWritten{table}, static_cast<std::size_t>(width), eps);
-  rows = table;
-  return out;
-}
+struct LayerNormOp {
+  static constexpr const char* name = "layer_norm";
+  Shape normalized_shape;
+  double eps;
+  Saved x = {};
+  Saved weight = {};
+  Saved bias = {};
+  Saved rows = {};  // [2, rows]: the means, and 1 / √(variance + eps)
 
-LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::backward(const Backward& saved,
-                                                            const Tensor& grad) const {
-  if (!is_grad_enabled()) return fused(saved, grad);
-  return composed_grads<3>(
-      {saved(x), saved(weight), saved(bias)}, {grad}, [this](const std::array<Tensor, 3>& in) {
-        return std::vector<Tensor>{composed_layer_norm(in[0], normalized_shape, in[1], in[2], eps)};
-      });
-}
-
-LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::fused(const Backward& saved,
-                                                         const Tensor& grad) const {
-  std::array<Tensor, 3> grads;
-  const Tensor table = saved(rows);
-  const Tensor in = saved(x);
-  const Tensor factors = saved(weight);
-  const Stream stream = current_stream(in.device());
-  if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
-  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
-    if (!saved.needs(i)) continue;
-    const Tensor slot = saved.gradient_slot(i);
-    grads[i] =
-        empty_at(&slot, {&table, &grad, &in, &factors}, stream, normalized_shape, in.dtype());
+  Tensor forward(const Tensor& values, const Tensor& factor, const Tensor& offset) {
+    x = values;
+    weight = factor;
+    bias = offset;
+    const std::int64_t width = numel(normalized_shape);
+    const std::int64_t count = values.numel() / std::max<std::int64_t>(width, 1);
+    const Tensor table = empty_on(current_stream(values.device()), {2, count}, values.dtype());
+    const Tensor out =
+        call_floating<LayerNormCall>(name, values.sizes(), values, factor, offset, TheResult(),
+                                     AlsoWritten{table}, static_cast<std::size_t>(width), eps);
+    rows = table;
+    return out;
   }
-  launch_floating<LayerNormGradCall>(name, stream, grad, in, factors, table, AlsoWritten{grads[0]},
-                                     AlsoWritten{grads[1]}, AlsoWritten{grads[2]},
-                                     static_cast<std::size_t>(numel(normalized_shape)));
-  return grads;
-}
+
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const {
+    if (!is_grad_enabled()) return fused(saved, grad);
+    return composed_grads<3>(
+        {saved(x), saved(weight), saved(bias)}, {grad}, [this](const std::array<Tensor, 3>& in) {
+          return std::vector{composed_layer_norm(in[0], normalized_shape, in[1], in[2], eps)};
+        });
+  }
+
+ private:
+  std::array<Tensor, 3> fused(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 3> grads;
+    const Tensor table = saved(rows);
+    const Tensor in = saved(x);
+    const Tensor factors = saved(weight);
+    const Stream stream = current_stream(in.device());
+    if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
+    for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+      if (!saved.needs(i)) continue;
+      const Tensor slot = saved.gradient_slot(i);
+      grads[i] =
+          empty_at(&slot, {&table, &grad, &in, &factors}, stream, normalized_shape, in.dtype());
+    }
+    launch_floating<LayerNormGradCall>(
+        name, stream, grad, in, factors, table, AlsoWritten{grads[0]}, AlsoWritten{grads[1]},
+        AlsoWritten{grads[2]}, static_cast<std::size_t>(numel(normalized_shape)));
+    return grads;
+  }
+};
 
 }  // namespace lockstep::detail
 
