@@ -4,10 +4,13 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/reshape.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -18,7 +21,11 @@ namespace lockstep::detail {
 struct DivideOp {
   static constexpr const char* name = "div";
   double divisor;
-  Tensor forward(const Tensor& x) const { return quotient(x, divisor); }
+  Tensor forward(const Tensor& x) const {
+    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(x, BindRight<T, Over<T>>{{}, static_cast<T>(divisor)});
+    });
+  }
   Tensor backward(const Backward&, const Tensor& grad) const { return divided_by(grad, divisor); }
 };
 

@@ -59,15 +59,8 @@ inline Tensor spread_gradient(const Tensor& grad, LossReduction reduction, std::
 
 // What is made of the losses of the rows, or of the elements.
 inline Tensor reduce_rows(const Tensor& losses, LossReduction reduction) {
-  switch (reduction) {
-    case LossReduction::none:
-      return losses;
-    case LossReduction::sum:
-      return sum(losses);
-    case LossReduction::mean:
-      return mean(losses);
-  }
-  return losses;
+  if (reduction == LossReduction::none) return losses;
+  return reduction == LossReduction::sum ? sum(losses) : mean(losses);
 }
 
 // nll_loss is linear in the input, and this is its transpose: it scatters the gradients of the

@@ -15,9 +15,6 @@ using DimSet = std::bitset<Shape::kMaxDims>;
 // Floating-point tensors keep their dtype, integers and booleans become i64. Not recorded.
 Tensor sum_over(const Tensor& x, const DimSet& over, const Shape& shape, double divisor);
 
-// Every element divided by a number. Not recorded.
-Tensor quotient(const Tensor& x, double divisor);
-
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)

@@ -3,8 +3,6 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/ops/elementwise.hpp>
-#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/layout.hpp>
@@ -50,12 +48,6 @@ LOCKSTEP_INLINE Tensor sum_over(const Tensor& x, const std::bitset<Shape::kMaxDi
     });
   }
   return result;
-}
-
-LOCKSTEP_INLINE Tensor quotient(const Tensor& x, double divisor) {
-  return compute_floating(x.dtype(), "div", [&]<class T>(T) {
-    return map<T, T>(x, BindRight<T, Over<T>>{{}, static_cast<T>(divisor)});
-  });
 }
 
 }  // namespace lockstep::detail
