@@ -138,6 +138,11 @@ TEST(MaxPool2d, SaysWhatDoesNotFit) {
   expect_error<ShapeError>([&] { max_pool2d(varied({4, 4}), 2); }, {"max_pool2d", "[4, 4]"});
   expect_error<ShapeError>([&] { max_pool2d(x, 5); }, {"[5, 5]", "[1, 2, 4, 4]"});
   expect_error<ValueError>([&] { max_pool2d(x, 0); }, {"kernel", "[0, 0]"});
+  expect_error<ValueError>(
+      [&] {
+        max_pool2d(x, {INT64_MAX, 1}, 1, {INT64_MAX / 2, 0});
+      },
+      {"kernel", "at most", "[9223372036854775807, 1]"});
   expect_error<ValueError>([&] { max_pool2d(x, 2, 0); }, {"stride", "[0, 0]"});
   expect_error<ValueError>([&] { max_pool2d(x, 2, 2, 2); }, {"padding", "half", "[2, 2]"});
   expect_error<DtypeError>(
@@ -205,6 +210,9 @@ TEST(AvgPool2d, SaysWhatDoesNotFit) {
   expect_error<ShapeError>([&] { avg_pool2d(varied({4, 4}), 2); }, {"avg_pool2d", "[4, 4]"});
   expect_error<ShapeError>([&] { avg_pool2d(x, 5); }, {"[5, 5]", "[1, 2, 4, 4]"});
   expect_error<ValueError>([&] { avg_pool2d(x, 2, 1, 2); }, {"padding", "[2, 2]"});
+  constexpr std::int64_t kLong = std::int64_t{1} << 40;
+  expect_error<ShapeError>([&] { avg_pool2d(x, kLong, kLong, kLong / 2); },
+                           {"[1099511627776, 1099511627776]"});
   expect_error<DtypeError>(
       [&] {
         avg_pool2d(ones({1, 4, 4}, {.dtype = Dtype::i64}), 2);

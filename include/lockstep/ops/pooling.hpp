@@ -15,7 +15,8 @@ namespace lockstep {
 // **Backward.** To the element chosen, the first of equal ones. As in torch a NaN is chosen over
 // any number, the last of several.
 // **Threads and exceptions.** A ShapeError that names kernel and shape; a ValueError for a kernel
-// or a stride below 1, or a padding that is negative or more than half the kernel.
+// or a stride below 1, a kernel of 2^62 or more, or a padding that is negative or more than half
+// the kernel.
 Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding = 0);
 
 // Windows of `kernel` side by side.
@@ -25,7 +26,8 @@ inline Tensor max_pool2d(const Tensor& x, Size2d kernel) { return max_pool2d(x, 
 // them. The padding adds zeros; with `count_include_pad` false they do not count.
 //
 // **Torch counterpart.** torch.nn.functional.avg_pool2d, without ceil_mode and divisor_override.
-// **Threads and exceptions.** As max_pool2d.
+// **Threads and exceptions.** As max_pool2d; a ShapeError for a kernel with more elements than
+// memory can hold.
 Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding = 0,
                   bool count_include_pad = true);
 

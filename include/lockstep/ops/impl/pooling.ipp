@@ -87,8 +87,10 @@ struct AvgPoolOp {
 
 LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d stride,
                                       Size2d padding) {
-  check<ValueError>(kernel.height >= 1 && kernel.width >= 1, name,
-                    ": expected a kernel of at least 1, got ", kernel);
+  constexpr std::int64_t kMost = INT64_MAX / 2;  // it and an image are no overflow
+  check<ValueError>(
+      kernel.height >= 1 && kernel.width >= 1 && kernel.height <= kMost && kernel.width <= kMost,
+      name, ": expected a kernel of at least 1 and at most ", kMost, ", got ", kernel);
   check<ValueError>(stride.height >= 1 && stride.width >= 1, name,
                     ": expected a stride of at least 1, got ", stride);
   check<ValueError>(padding.height >= 0 && padding.width >= 0 &&
@@ -140,6 +142,7 @@ LOCKSTEP_INLINE Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride,
 LOCKSTEP_INLINE Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding,
                                   bool count_include_pad) {
   const auto g = detail::pool_geometry("avg_pool2d", x, kernel, stride, padding);
+  (void)numel({kernel.height, kernel.width});  // a ShapeError if no number holds the divisor
   return apply(detail::AvgPoolOp<false>{detail::pooled_shape(x, g), g, count_include_pad}, x);
 }
 
