@@ -76,6 +76,7 @@ TEST(Reshape, FlattenJoinsDimensions) {
   EXPECT_EQ(flatten(zeros({0, 3, 2}), 1).sizes(), (Shape{0, 6}));
   EXPECT_THROW((void)flatten(x, 2, 1), ValueError);
   EXPECT_THROW((void)flatten(x, 4), IndexError);
+  EXPECT_THROW((void)flatten(zeros({0, std::int64_t{1} << 62, 4}), 1), ShapeError);
 }
 
 TEST(Reshape, SqueezeAndUnsqueeze) {

@@ -32,7 +32,7 @@ namespace lockstep::detail {
 struct DimReduction {
   DimSet over;
   Shape shape;
-  std::int64_t count = 1;  // elements that go into one
+  double count = 1;  // elements that go into one
 };
 
 inline DimReduction make_reduction(const char* operation, const Shape& from, const Shape& dims,
@@ -50,7 +50,7 @@ inline DimReduction make_reduction(const char* operation, const Shape& from, con
       reduction.shape.push_back(from[d]);
       continue;
     }
-    reduction.count *= from[d];
+    reduction.count *= static_cast<double>(from[d]);
     if (keepdim) reduction.shape.push_back(1);
   }
   return reduction;
@@ -77,7 +77,7 @@ LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
                     x.dtype());
   const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
-  return detail::sum_dims(x, to.over, to.shape, static_cast<double>(to.count));
+  return detail::sum_dims(x, to.over, to.shape, to.count);
 }
 
 LOCKSTEP_INLINE Tensor mean(const Tensor& x) { return mean(x, {}); }
@@ -89,7 +89,7 @@ LOCKSTEP_INLINE Tensor var(const Tensor& x, const Shape& dims, double correction
   const Tensor difference = x - mean(x, dims, true);
   const detail::DimReduction to = detail::make_reduction("var", x.sizes(), dims, keepdim);
   return detail::sum_dims(square(difference), to.over, to.shape,
-                          std::max(0.0, static_cast<double>(to.count) - correction));
+                          std::max(0.0, to.count - correction));
 }
 
 LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {

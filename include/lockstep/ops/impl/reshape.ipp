@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace lockstep::detail {
 
@@ -48,10 +49,8 @@ inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shap
 inline Shape resolve_shape(const Shape& from, const Shape& shape) {
   Shape result = shape;
   std::size_t open = shape.size();
-  std::int64_t known = 1;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] != -1) {
-      known *= shape[d];
       check<ShapeError>(shape[d] >= 0, "reshape: invalid shape dimension ", shape[d], " in ",
                         shape);
       continue;
@@ -59,15 +58,16 @@ inline Shape resolve_shape(const Shape& from, const Shape& shape) {
     check<ShapeError>(open == shape.size(), "reshape: only one dimension can be inferred, got ",
                       shape);
     open = d;
+    result[d] = 1;
   }
   const std::int64_t count = numel(from);
   if (open < shape.size()) {
+    const std::int64_t known = numel(result);
     check<ShapeError>(known > 0, "reshape: cannot reshape a tensor of shape ", from, " into shape ",
                       shape, ": the size −1 could be any value");
     result[open] = count / known;
-    known *= result[open];
   }
-  check<ShapeError>(known == count && numel(result) == count, "reshape: shape ", shape,
+  check<ShapeError>(numel(result) == count, "reshape: shape ", shape,
                     " is invalid for a tensor of shape ", from, " with ", count, " elements");
   return result;
 }
@@ -116,14 +116,10 @@ LOCKSTEP_INLINE Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int
   const std::size_t end = wrap_dim(end_dim, x.sizes().size());
   check<ValueError>(start <= end, "flatten: start_dim ", start_dim, " comes after end_dim ",
                     end_dim, " in a tensor of shape ", x.sizes());
-  Shape shape;
-  for (std::size_t d = 0; d < x.sizes().size(); ++d) {
-    if (d <= start || d > end) {
-      shape.push_back(x.sizes()[d]);
-    } else {
-      shape[start] *= x.sizes()[d];
-    }
-  }
+  const std::span sizes(x.sizes().begin(), x.sizes().end());
+  Shape shape(sizes.first(start));
+  shape.push_back(numel(sizes.subspan(start, end + 1 - start)));
+  for (const std::int64_t size : sizes.subspan(end + 1)) shape.push_back(size);
   return reshape(x, shape);
 }
 
