@@ -55,6 +55,13 @@ class BlockOut {
   T room_[kBlockSize];
 };
 
+// out[i] = f(in[i]...) for a whole block.
+template <class F, class T, class... In>
+void map_block(const F& f, T* out, const In*... in) {
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = f(in[i]...);
+}
+
 // A function of elements that has `block(count, out, in...)` as well: the same for a block, of
 // which `count` elements are wanted. Where a function has that, host devices use it, or `range`
 // below, and no operator of one element, so that an element gives the same bits in every layout.

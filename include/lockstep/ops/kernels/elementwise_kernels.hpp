@@ -205,25 +205,18 @@ struct Compare {
   void block(std::size_t, bool* out, const T* x, const T* y) const {
     switch (by) {
       case By::eq:
-        return each(out, x, y, [](T a, T b) { return a == b; });
+        return map_block([](T a, T b) { return a == b; }, out, x, y);
       case By::ne:
-        return each(out, x, y, [](T a, T b) { return a != b; });
+        return map_block([](T a, T b) { return a != b; }, out, x, y);
       case By::lt:
-        return each(out, x, y, [](T a, T b) { return a < b; });
+        return map_block([](T a, T b) { return a < b; }, out, x, y);
       case By::le:
-        return each(out, x, y, [](T a, T b) { return a <= b; });
+        return map_block([](T a, T b) { return a <= b; }, out, x, y);
       case By::gt:
-        return each(out, y, x, [](T a, T b) { return a < b; });
+        return map_block([](T a, T b) { return a < b; }, out, y, x);
       case By::ge:
-        return each(out, y, x, [](T a, T b) { return a <= b; });
+        return map_block([](T a, T b) { return a <= b; }, out, y, x);
     }
-  }
-
- private:
-  template <class Holds>
-  static void each(bool* out, const T* x, const T* y, const Holds& holds) {
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = holds(x[i], y[i]);
   }
 };
 template <class T>

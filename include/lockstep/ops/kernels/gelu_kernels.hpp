@@ -26,8 +26,7 @@ struct Gelu {
   void block(std::size_t count, T* out, const T* x) const {
     T erf[kBlockSize];
     vectorized::normal_erf(x, erf, count);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], erf[i]);
+    map_block(from, out, x, erf);
   }
   bool range(std::size_t n, float* out, const float* x) const {
     return vectorized::gelu(x, out, n);
@@ -47,12 +46,10 @@ struct GeluGradient {
   void block(std::size_t count, T* out, const T* grad, const T* x) const {
     T erf[kBlockSize];
     T exp[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) exp[i] = for_exp(x[i]);
+    map_block(for_exp, exp, x);
     vectorized::normal_erf(x, erf, count);
     vectorized::exp(exp, exp, count);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], erf[i], exp[i]);
+    map_block(from, out, grad, x, erf, exp);
   }
   bool range(std::size_t n, float* out, const float* grad, const float* x) const {
     return vectorized::gelu_grad(grad, x, out, n);
@@ -72,11 +69,9 @@ struct GeluTanh {
   LOCKSTEP_HD T operator()(T x) const { return from(x, std::tanh(for_tanh(x))); }
   void block(std::size_t count, T* out, const T* x) const {
     T tanh[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) tanh[i] = for_tanh(x[i]);
+    map_block(for_tanh, tanh, x);
     vectorized::tanh(tanh, tanh, count);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], tanh[i]);
+    map_block(from, out, x, tanh);
   }
   LOCKSTEP_HD static T for_tanh(T x) {
     return static_cast<T>(kSqrtTwoByPi) * (x + static_cast<T>(kGeluCubic) * x * x * x);
@@ -93,11 +88,9 @@ struct GeluTanhGradient {
   }
   void block(std::size_t count, T* out, const T* grad, const T* x) const {
     T tanh[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) tanh[i] = GeluTanh<T>::for_tanh(x[i]);
+    map_block(GeluTanh<T>::for_tanh, tanh, x);
     vectorized::tanh(tanh, tanh, count);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], tanh[i]);
+    map_block(from, out, grad, x, tanh);
   }
 
  private:

@@ -177,8 +177,7 @@ struct MseGradCall {
 // (1991), theorem 4.
 template <class T>
 void log1p_block(std::size_t n, T* out, const T* x) {
-  LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = T(1) + x[i];
+  map_block([](T v) { return T(1) + v; }, out, x);
   vectorized::log(out, out, n);
   LOCKSTEP_INDEPENDENT
   for (std::size_t i = 0; i < kBlockSize; ++i) {
@@ -196,16 +195,12 @@ struct BinaryCrossEntropy {
   void block(std::size_t n, T* out, const T* x, const T* target) const {
     T negative[kBlockSize];
     T log_of_rest[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) negative[i] = -x[i];
+    map_block([](T v) { return -v; }, negative, x);
     log1p_block(n, log_of_rest, negative);
     T log[kBlockSize];
     std::copy_n(x, kBlockSize, log);
     vectorized::log(log, log, n);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) {
-      out[i] = from(target[i], log_of_rest[i], log[i]);
-    }
+    map_block(from, out, target, log_of_rest, log);
   }
 
  private:
@@ -223,12 +218,10 @@ struct BinaryCrossEntropyOfLogit {
   void block(std::size_t n, T* out, const T* x, const T* target) const {
     T small[kBlockSize];
     T log[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) small[i] = -std::abs(x[i]);
+    map_block([](T v) { return -std::abs(v); }, small, x);
     vectorized::exp(small, small, n);
     log1p_block(n, log, small);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], target[i], log[i]);
+    map_block(from, out, x, target, log);
   }
 
  private:

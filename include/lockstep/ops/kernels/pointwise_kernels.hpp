@@ -92,8 +92,7 @@ struct Silu {
     T sigmoid[kBlockSize];
     std::copy_n(x, kBlockSize, sigmoid);
     vectorized::sigmoid(sigmoid, sigmoid, n);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) y[i] = x[i] * sigmoid[i];
+    map_block(Times<T>{}, y, x, sigmoid);
   }
 };
 template <class T>
@@ -103,8 +102,7 @@ struct SiluGradient {
     T sigmoid[kBlockSize];
     std::copy_n(x, kBlockSize, sigmoid);
     vectorized::sigmoid(sigmoid, sigmoid, n);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], sigmoid[i]);
+    map_block(from, out, grad, x, sigmoid);
   }
 
  private:

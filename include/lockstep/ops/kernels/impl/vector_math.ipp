@@ -159,11 +159,9 @@ struct SigmoidBlock {
   Instructions by;
   void block(std::size_t count, double* y, const double* x) const {
     double e[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) e[i] = -std::abs(x[i]);
+    map_block([](double v) { return -std::abs(v); }, e, x);
     exp(e, e, count, by);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) y[i] = (x[i] < 0 ? e[i] : 1) / (1 + e[i]);
+    map_block([](double v, double exp) { return (v < 0 ? exp : 1) / (1 + exp); }, y, x, e);
   }
 };
 
