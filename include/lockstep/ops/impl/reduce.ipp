@@ -70,8 +70,6 @@ LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
   return detail::sum_dims(x, to.over, to.shape);
 }
 
-LOCKSTEP_INLINE Tensor sum(const Tensor& x) { return sum(x, {}); }
-
 LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   detail::check_defined("mean", "the tensor", x);
   check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
@@ -79,8 +77,6 @@ LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
   return detail::sum_dims(x, to.over, to.shape, to.count);
 }
-
-LOCKSTEP_INLINE Tensor mean(const Tensor& x) { return mean(x, {}); }
 
 LOCKSTEP_INLINE Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
   if (x.defined() && detail::is_half_precision(x.dtype())) {
