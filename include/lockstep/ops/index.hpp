@@ -40,8 +40,8 @@ namespace detail {
 
 enum class RowsOf : unsigned;  // tensor/row_kernels.hpp
 
-// gather, if `of` says so, else index_select: for an index of i64 and of any shape, which takes the
-// place of the dimension. Not recorded.
+// gather, if `of` says so, else index_select: for a contiguous index of i64 and of any shape, which
+// takes the place of the dimension. Not recorded.
 Tensor take(RowsOf of, const Tensor& x, std::size_t dim, const Tensor& index);
 
 }  // namespace detail

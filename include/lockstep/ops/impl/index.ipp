@@ -45,11 +45,10 @@ LOCKSTEP_INLINE Tensor take(RowsOf of, const Tensor& x, std::size_t dim, const T
     for (std::size_t d = 0; d < index.sizes().size(); ++d) shape.insert(dim + d, index.sizes()[d]);
   }
   const Tensor from = packed(x);
-  const Tensor indices = packed(index);
   const Stream stream = current_stream(x.device());
   Tensor out = empty_on(stream, shape, x.dtype());
   dispatch_moved(x.dtype(), [&]<class T>(T) {
-    launch_call(stream, TakeCall<T>{input<T>(from), input<std::int64_t>(indices),
+    launch_call(stream, TakeCall<T>{input<T>(from), input<std::int64_t>(index),
                                     output<T>(out, stream), taking});
   });
   return out;
@@ -65,7 +64,6 @@ struct AddTakenOp {
 
   Tensor forward(const Tensor& grad, const Tensor& at) {
     index = at;
-    const Tensor indices = packed(at);
     const Stream stream = current_stream(grad.device());
     Shape shape = grad.sizes();
     shape[dim] = count;
@@ -74,7 +72,7 @@ struct AddTakenOp {
       if (taking.for_each) {
         const Tensor from = packed_wide(grad);
         Tensor out = zeros(shape, {.dtype = dtype_of<T>, .device = grad.device()});
-        launch_call(stream, AddTakenCall<T>{input<T>(from), input<std::int64_t>(indices),
+        launch_call(stream, AddTakenCall<T>{input<T>(from), input<std::int64_t>(at),
                                             output<T>(out, stream), taking});
         return out;
       }
@@ -87,7 +85,7 @@ struct AddTakenOp {
       const std::size_t rows = taking.count;
       constexpr std::int64_t kNone = -1;  // no index is left out
       const auto width = static_cast<std::size_t>(numel(shape)) / (rows > 0 ? rows : 1);
-      launch_call(stream, SumRowsCall<T>{of, input<T>(from), input<std::int64_t>(indices),
+      launch_call(stream, SumRowsCall<T>{of, input<T>(from), input<std::int64_t>(at),
                                          output<T>(out, stream), rows, width, kNone});
       return transpose(out, 0, along);
     });
@@ -118,7 +116,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> AddTakenOp::backward(const Backward& saved
   return {apply(TakeOp{of, dim}, grad, saved(index)), Tensor()};
 }
 
-// The indices in i64, if they may be some of a dimension of x.
+// The indices in i64 and contiguous, if they may be some of a dimension of x.
 inline Tensor checked_index(const char* operation, const Tensor& x, const Tensor& index) {
   check_same_device(operation, "the tensor", x, "the index", index);
   check<DtypeError>(index.dtype() == Dtype::i64 || index.dtype() == Dtype::i32, operation,
