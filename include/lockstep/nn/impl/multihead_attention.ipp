@@ -111,16 +111,13 @@ LOCKSTEP_INLINE std::array<Tensor, 3> MultiheadAttention::project(const Tensor& 
 
 LOCKSTEP_INLINE Tensor MultiheadAttention::heads_of(const Tensor& x) const {
   const std::int64_t size = embed_dim / num_heads;
-  const Tensor split =
-      reshape(x, batch_first && x.dim() == 3 ? Shape{batch_of(x), length_of(x), num_heads, size}
-                                             : Shape{length_of(x), batch_of(x), num_heads, size});
-  return permute(split, batch_first && x.dim() == 3 ? Shape{0, 2, 1, 3} : Shape{1, 2, 0, 3});
+  const Tensor split = reshape(x, batch_first ? Shape{batch_of(x), length_of(x), num_heads, size}
+                                              : Shape{length_of(x), batch_of(x), num_heads, size});
+  return permute(split, batch_first ? Shape{0, 2, 1, 3} : Shape{1, 2, 0, 3});
 }
 
 LOCKSTEP_INLINE Tensor MultiheadAttention::joined(const Tensor& heads, const Tensor& like) const {
-  return reshape(
-      permute(heads, batch_first && like.dim() == 3 ? Shape{0, 2, 1, 3} : Shape{2, 0, 1, 3}),
-      like.sizes());
+  return reshape(permute(heads, batch_first ? Shape{0, 2, 1, 3} : Shape{2, 0, 1, 3}), like.sizes());
 }
 
 LOCKSTEP_INLINE Tensor MultiheadAttention::bias_of(const MultiheadAttentionMasks& masks,
