@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -27,9 +28,8 @@ struct BatchNormOptions {
 namespace lockstep::detail {
 
 // What the BatchNorms have in common: all but the shapes that forward takes.
-struct BatchNorm {
-  Parameter weight;            // [num_features], first 1, or absent
-  Parameter bias;              // [num_features], first 0, or absent
+struct BatchNorm : nn::WeightAndBias {
+  // weight: [num_features], first 1; bias: [num_features], first 0; both may be absent
   Buffer running_mean;         // [num_features], first 0, or absent
   Buffer running_var;          // [num_features], first 1, or absent
   Buffer num_batches_tracked;  // an i64 without dimensions, or absent
@@ -42,8 +42,7 @@ struct BatchNorm {
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    visit("weight", self.weight);
-    visit("bias", self.bias);
+    WeightAndBias::visit_members(self, visit);
     visit("running_mean", self.running_mean);
     visit("running_var", self.running_var);
     visit("num_batches_tracked", self.num_batches_tracked);

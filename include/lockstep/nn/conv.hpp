@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -36,9 +36,8 @@ struct Conv2dOptions {
 // other than f32 and f64; forward's are those of lockstep::conv2d.
 // **Example.** nn::Conv2d conv{1, 32, 5, {.padding = 2}};
 //   nn::Conv2d depthwise{32, 32, 3, {.padding = 1, .groups = 32}};
-struct Conv2d {
-  Parameter weight;  // [out, in / groups, kernel height, kernel width]
-  Parameter bias;    // [out], or absent
+struct Conv2d : WeightAndBias {
+  // weight: [out, in / groups, kernel height, kernel width]; bias: [out], or absent
   Size2d stride;
   Size2d padding;
   Size2d dilation;
@@ -54,8 +53,7 @@ struct Conv2d {
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    visit("weight", self.weight);
-    visit("bias", self.bias);
+    WeightAndBias::visit_members(self, visit);
     visit("stride", self.stride);
     visit("padding", self.padding);
     visit("dilation", self.dilation);
