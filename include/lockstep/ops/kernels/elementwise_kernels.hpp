@@ -102,22 +102,15 @@ struct BroadcastCall {
   }
 };
 
-// Integer arithmetic that wraps around instead of being undefined.
+// The type to compute in: unsigned for integers, which wrap around instead of being undefined.
 template <class T>
-struct Wrapping {
-  using type = T;
-};
-template <class T>
-requires std::is_integral_v<T>
-struct Wrapping<T> {
-  using type = std::make_unsigned_t<T>;
-};
+using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                             std::type_identity<T>>::type;
 
 template <class T>
 struct Plus {
   LOCKSTEP_HD T operator()(T x, T y) const {
-    using U = typename Wrapping<T>::type;
-    return static_cast<T>(static_cast<U>(x) + static_cast<U>(y));
+    return static_cast<T>(static_cast<Wrapping<T>>(x) + static_cast<Wrapping<T>>(y));
   }
 };
 
@@ -125,7 +118,7 @@ template <class T>
 struct PlusScaled {
   T alpha;
   LOCKSTEP_HD T operator()(T x, T y) const {
-    using U = typename Wrapping<T>::type;
+    using U = Wrapping<T>;
     return static_cast<T>(static_cast<U>(x) + static_cast<U>(alpha) * static_cast<U>(y));
   }
 };
@@ -133,16 +126,14 @@ struct PlusScaled {
 template <class T>
 struct Minus {
   LOCKSTEP_HD T operator()(T x, T y) const {
-    using U = typename Wrapping<T>::type;
-    return static_cast<T>(static_cast<U>(x) - static_cast<U>(y));
+    return static_cast<T>(static_cast<Wrapping<T>>(x) - static_cast<Wrapping<T>>(y));
   }
 };
 
 template <class T>
 struct Times {
   LOCKSTEP_HD T operator()(T x, T y) const {
-    using U = typename Wrapping<T>::type;
-    return static_cast<T>(static_cast<U>(x) * static_cast<U>(y));
+    return static_cast<T>(static_cast<Wrapping<T>>(x) * static_cast<Wrapping<T>>(y));
   }
 };
 
