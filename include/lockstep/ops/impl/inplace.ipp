@@ -33,11 +33,9 @@ LOCKSTEP_INLINE void check_changeable(const Tensor& tensor, const char* operatio
   check<ValueError>(!tensor.is_sparse(), operation,
                     ": expected a dense tensor, got a sparse one of shape ", tensor.sizes(),
                     ": change its coalesce().values(), or its to_dense()");
-  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
-    check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
-                      ": more than one element of the tensor of shape ", tensor.sizes(),
-                      " is the same element in memory: make it contiguous first");
-  }
+  check<ValueError>(!repeats_elements(tensor), operation,
+                    ": more than one element of the tensor of shape ", tensor.sizes(),
+                    " is the same element in memory: make it contiguous first");
 }
 
 // `source`, stretched to `shape`; unrecorded.
