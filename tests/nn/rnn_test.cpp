@@ -194,6 +194,7 @@ TEST(RecurrentLayers, RefuseBadArguments) {
   EXPECT_THROW((nn::GRU{2, 0}), ValueError);
   EXPECT_THROW((nn::LSTM{2, std::int64_t{1} << 62}), ValueError);
   EXPECT_THROW((nn::GRU{2, 3, {.num_layers = 0}}), ValueError);
+  EXPECT_THROW((nn::GRU{2, 3, {.num_layers = INT64_MAX, .bidirectional = true}}), ValueError);
   EXPECT_THROW((nn::RNN{2, 3, {.num_layers = 2, .dropout = 1.5}}), ValueError);
   EXPECT_THROW((nn::RNN{2, 3, {.dtype = Dtype::i64}}), DtypeError);
   EXPECT_EQ(message_of<ValueError>([] {

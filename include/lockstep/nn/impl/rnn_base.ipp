@@ -42,6 +42,8 @@ LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t
   check<ValueError>(
       hidden <= std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(2 * gates),
       layer, ": a hidden_size of ", hidden, " is too large");
+  check<ValueError>(num_layers <= static_cast<std::int64_t>(weights.max_size() / 2), layer,
+                    ": num_layers = ", num_layers, " is too large");
   const TensorOptions like = parameter_options(layer, options.dtype, options.device);
   check_probability(layer, dropout);
   check<ValueError>(options.proj_size == 0, layer, ": expected proj_size = 0, got ",
@@ -59,6 +61,7 @@ LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t
     return Parameter(values);
   };
   const std::int64_t rows = static_cast<std::int64_t>(gates) * hidden;
+  weights.reserve(static_cast<std::size_t>(num_layers * directions()));
   for (std::int64_t i = 0; i < num_layers * directions(); ++i) {
     nn::RecurrentWeights own;
     own.weight_ih = first({rows, i < directions() ? inputs : directions() * hidden});
