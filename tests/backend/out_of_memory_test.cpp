@@ -156,18 +156,18 @@ const HostMemorySource counting{[](std::size_t bytes) {
 
 TEST(HostAllocatorOutOfMemory, GivingABlockBackNeedsNoMemory) {
   HostAllocator allocator(Device(), counting);
-  const HostStream stream(Device(), HostStream::Mode::immediate);
+  HostStream stream(Device(), HostStream::Mode::immediate);
   void* const data = allocator.allocate(1000, stream);
   {
     const OutOfMemory scarce(1, true);
     allocator.deallocate(data, 1000);
   }
   EXPECT_FALSE(OutOfMemory::has_struck());
-  EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
+  EXPECT_EQ(allocator.memory_stats({}).allocated_bytes, 0U);
   EXPECT_EQ(blocks_taken, 1);
-  allocator.empty_cache();
+  allocator.empty_cache({});
   EXPECT_EQ(blocks_taken, 0);
-  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 0U);
 }
 
 TEST(HostAllocatorOutOfMemory, ABlockInUseIsLeftUntilItsStreamsHaveNoWork) {
@@ -206,8 +206,8 @@ TEST(HostAllocatorOutOfMemory, ABlockInUseIsLeftUntilItsStreamsHaveNoWork) {
     allocator.deallocate(others[i], bytes[i]);
   }
   allocator.deallocate(others[2], bytes[1]);
-  EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
-  allocator.empty_cache();
+  EXPECT_EQ(allocator.memory_stats({}).allocated_bytes, 0U);
+  allocator.empty_cache({});
   EXPECT_EQ(blocks_taken, 0);
 }
 

@@ -60,7 +60,7 @@ class HostAllocatorTest : public ::testing::Test {
   HostStream stream{Device("cpu:3"), HostStream::Mode::immediate};
   HostStream other_stream{Device("cpu:3"), HostStream::Mode::immediate};
 
-  ~HostAllocatorTest() override { allocator.empty_cache(); }
+  ~HostAllocatorTest() override { allocator.empty_cache({}); }
 };
 
 // Each size at a boundary of the classes: whole multiples up to 256, then quarters of powers of
@@ -91,17 +91,17 @@ TEST_F(HostAllocatorTest, GivesAlignedMemoryOfAnySizeWithLittleWaste) {
       static_cast<unsigned char*>(data)[0] = 1;
       static_cast<unsigned char*>(data)[size - 1] = 1;
     }
-    const std::size_t block = allocator.stats().allocated_bytes;
+    const std::size_t block = allocator.memory_stats({}).allocated_bytes;
     EXPECT_GE(block, size);
     EXPECT_GE(block, last_class) << size;
     EXPECT_LE(block - size, block / 5 + 64) << size;
     last_class = block;
     allocator.deallocate(data, size, {});
-    EXPECT_EQ(allocator.stats().allocated_bytes, 0U) << size;
+    EXPECT_EQ(allocator.memory_stats({}).allocated_bytes, 0U) << size;
     // What a block takes is what it gives back, whichever list it was in.
-    EXPECT_GE(allocator.stats().reserved_bytes, block) << size;
-    allocator.empty_cache();
-    EXPECT_EQ(allocator.stats().reserved_bytes, 0U) << size;
+    EXPECT_GE(allocator.memory_stats({}).reserved_bytes, block) << size;
+    allocator.empty_cache({});
+    EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 0U) << size;
   }
 }
 
@@ -113,7 +113,7 @@ TEST_F(HostAllocatorTest, ReusesTheLastFreedFirst) {
   allocator.deallocate(b, 1000, {});
   EXPECT_EQ(allocate(1000), b);
   EXPECT_EQ(allocate(1000), a);
-  EXPECT_EQ(allocator.stats().fresh_allocations, 2U);
+  EXPECT_EQ(allocator.memory_stats({}).fresh_allocations, 2U);
   allocator.deallocate(a, 1000, {});
   allocator.deallocate(b, 1000, {});
 }
@@ -179,7 +179,7 @@ TEST_F(HostAllocatorTest, LeavesABusyBlockReadableForTheWorkThatKeepsItBusy) {
 TEST_F(HostAllocatorTest, CountsWhatItDoes) {
   void* a = allocate(100);  // a block of 128
   void* b = allocate(1024);
-  MemoryStats stats = allocator.stats();
+  MemoryStats stats = allocator.memory_stats({});
   EXPECT_EQ(stats.allocations, 2U);
   EXPECT_EQ(stats.fresh_allocations, 2U);
   EXPECT_EQ(stats.allocated_bytes, 1152U);
@@ -189,7 +189,7 @@ TEST_F(HostAllocatorTest, CountsWhatItDoes) {
   EXPECT_EQ(allocate(1000), b);
   allocator.deallocate(b, 1000, {});
   allocator.deallocate(a, 100, {});
-  stats = allocator.stats();
+  stats = allocator.memory_stats({});
   EXPECT_EQ(stats.allocations, 3U);
   EXPECT_EQ(stats.fresh_allocations, 2U);
   EXPECT_EQ(stats.allocated_bytes, 0U);
@@ -204,28 +204,28 @@ TEST_F(HostAllocatorTest, EmptyCacheReturnsWhatNobodyMayStillTouch) {
   void* free = allocate(3 << 20);
   allocator.deallocate(busy, 128, {event});
   allocator.deallocate(free, 3 << 20, {});
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 192U);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 192U);
   event->happen();
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 64U);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 64U);
   allocator.deallocate(used, 64, {});
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 0U);
 }
 
 TEST_F(HostAllocatorTest, BlocksFrom64KiBOnShareAHugePage) {
   std::vector<unsigned char*> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(static_cast<unsigned char*>(allocate(400'000)));
-  EXPECT_EQ(allocator.stats().reserved_bytes, 2U << 20);
-  EXPECT_EQ(allocator.stats().fresh_allocations, 4U);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 2U << 20);
+  EXPECT_EQ(allocator.memory_stats({}).fresh_allocations, 4U);
   for (const int i : {0, 1, 2, 3}) std::memset(blocks[static_cast<std::size_t>(i)], i, 400'000);
   for (const int i : {0, 1, 2, 3}) {
     EXPECT_EQ(blocks[static_cast<std::size_t>(i)][399'999], i);
     allocator.deallocate(blocks[static_cast<std::size_t>(i)], 400'000, {});
   }
   void* less = allocate(57344);
-  EXPECT_EQ(allocator.stats().reserved_bytes, (2U << 20) + 57344U);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, (2U << 20) + 57344U);
   allocator.deallocate(less, 57344, {});
 }
 
@@ -233,25 +233,25 @@ TEST_F(HostAllocatorTest, BlocksFrom64KiBOnShareAHugePage) {
 TEST_F(HostAllocatorTest, TheFirstBlockOf64KiBTakesNoHugePage) {
   constexpr std::size_t kBytes = std::size_t{64} << 10;
   void* const first = allocate(kBytes);
-  EXPECT_EQ(allocator.stats().reserved_bytes, 4 * kBytes);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 4 * kBytes);
   std::vector<void*> others;
   for (int i = 0; i < 4; ++i) others.push_back(allocate(kBytes));
-  EXPECT_EQ(allocator.stats().reserved_bytes, 4 * kBytes + (2U << 20));
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 4 * kBytes + (2U << 20));
   for (void* block : others) allocator.deallocate(block, kBytes, {});
   allocator.deallocate(first, kBytes, {});
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 0U);
 }
 
 TEST_F(HostAllocatorTest, LargeBlocksShareHugePagesUnlessTheyFillThem) {
   std::vector<void*> blocks;
   for (int i = 0; i < 5; ++i) blocks.push_back(allocate(3 << 20));
-  EXPECT_EQ(allocator.stats().reserved_bytes, 16U << 20);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 16U << 20);
   void* whole = allocate(4 << 20);
-  EXPECT_EQ(allocator.stats().reserved_bytes, 20U << 20);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 20U << 20);
   for (void* block : blocks) allocator.deallocate(block, 3 << 20, {});
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 4U << 20);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 4U << 20);
   allocator.deallocate(whole, 4 << 20, {});
 }
 
@@ -259,14 +259,14 @@ TEST_F(HostAllocatorTest, LittleOfASegmentIsLost) {
   for (std::size_t bytes = std::size_t{64} << 10; bytes < std::size_t{8} << 20;
        bytes += bytes / 4) {
     std::vector<void*> blocks;
-    while (allocator.stats().allocated_bytes < std::size_t{64} << 20) {
+    while (allocator.memory_stats({}).allocated_bytes < std::size_t{64} << 20) {
       blocks.push_back(allocate(bytes));
     }
-    const MemoryStats stats = allocator.stats();
+    const MemoryStats stats = allocator.memory_stats({});
     const std::size_t fifths = kPoisons ? 11 : 7;  // a red zone leaves one of 1 MiB alone
     EXPECT_LE(stats.reserved_bytes, stats.allocated_bytes / 5 * fifths) << bytes;
     for (void* block : blocks) allocator.deallocate(block, bytes, {});
-    allocator.empty_cache();
+    allocator.empty_cache({});
   }
 }
 
@@ -279,18 +279,18 @@ TEST_F(HostAllocatorTest, EmptyCacheKeepsWhatSharesAHugePageWithABlockInUse) {
   std::memset(used, 7, kBytes);
   allocator.deallocate(idle, kBytes, {});
   allocator.deallocate(busy, kBytes, {event});
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 2U << 20);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 2U << 20);
   EXPECT_EQ(allocate(kBytes), idle);
-  EXPECT_EQ(allocator.stats().fresh_allocations, 3U);
+  EXPECT_EQ(allocator.memory_stats({}).fresh_allocations, 3U);
   EXPECT_EQ(used[kBytes - 1], 7);
   allocator.deallocate(idle, kBytes, {});
   allocator.deallocate(used, kBytes, {});
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 2U << 20) << "work may still touch a block";
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 2U << 20) << "work may still touch a block";
   event->happen();
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+  allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 0U);
 }
 
 TEST_F(HostAllocatorTest, ABlockWhoseEventCannotBeAskedStaysUnused) {
@@ -308,27 +308,28 @@ TEST_F(HostAllocatorTest, ABlockWhoseEventCannotBeAskedStaysUnused) {
     allocator.deallocate(blocks[2], bytes, {broken});
     EXPECT_EQ(allocate(bytes), blocks[0]);
     allocator.deallocate(blocks[0], bytes, {happened});
-    const std::size_t reserved = allocator.stats().reserved_bytes;
-    for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(allocator.empty_cache());
+    const std::size_t reserved = allocator.memory_stats({}).reserved_bytes;
+    for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(allocator.empty_cache({}));
     // What happened, if it is not cut from a segment with the others.
-    EXPECT_EQ(allocator.stats().reserved_bytes, bytes == 256 ? reserved - bytes : reserved);
+    EXPECT_EQ(allocator.memory_stats({}).reserved_bytes,
+              bytes == 256 ? reserved - bytes : reserved);
     EXPECT_NE(blocks[0] = allocate(bytes), blocks[1]);
     EXPECT_NE(blocks[0], blocks[2]);
     allocator.deallocate(blocks[0], bytes, {happened});
     broken->set_broken(false);
     broken->happen();
     pending->happen();
-    const std::uint64_t fresh = allocator.stats().fresh_allocations;
+    const std::uint64_t fresh = allocator.memory_stats({}).fresh_allocations;
     std::vector<void*> again{allocate(bytes), allocate(bytes), allocate(bytes)};
-    EXPECT_EQ(allocator.stats().fresh_allocations, fresh);
+    EXPECT_EQ(allocator.memory_stats({}).fresh_allocations, fresh);
     std::sort(blocks.begin(), blocks.end());
     std::sort(again.begin(), again.end());
     EXPECT_EQ(again, blocks);
     for (void* block : again) allocator.deallocate(block, bytes, {});
-    allocator.empty_cache();
+    allocator.empty_cache({});
     EXPECT_EQ(used[bytes - 1], 7);
     allocator.deallocate(used, bytes, {});
-    allocator.empty_cache();
+    allocator.empty_cache({});
   }
 }
 
@@ -338,7 +339,7 @@ TEST_F(HostAllocatorTest, NamesWhatWasAskedForWhenThereIsNotThatMuch) {
     EXPECT_TRUE(throws<Error>([&] { (void)allocate(size); }, "out of memory on cpu:3",
                               "asked for " + std::to_string(size) + " bytes"));
   }
-  const MemoryStats stats = allocator.stats();
+  const MemoryStats stats = allocator.memory_stats({});
   EXPECT_EQ(stats.allocations, 0U);
   EXPECT_EQ(stats.allocated_bytes, 0U);
   EXPECT_EQ(stats.reserved_bytes, 0U);
@@ -349,7 +350,7 @@ TEST_F(HostAllocatorTest, GivesUpItsCacheBeforeItGivesUp) {
   void* kept = allocate(1 << 20);
   allocator.deallocate(kept, 1 << 20, {});
   EXPECT_TRUE(throws<Error>([&] { (void)allocate(PTRDIFF_MAX); }, "with 64 bytes in use"));
-  EXPECT_EQ(allocator.stats().reserved_bytes, 64U);
+  EXPECT_EQ(allocator.memory_stats({}).reserved_bytes, 64U);
   allocator.deallocate(used, 64, {});
 }
 
@@ -382,8 +383,8 @@ TEST_F(HostAllocatorTest, ServesManyThreads) {
   }
   threads.clear();
   EXPECT_EQ(overwritten, 0);
-  EXPECT_EQ(allocator.stats().allocations, 2000U);
-  EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
+  EXPECT_EQ(allocator.memory_stats({}).allocations, 2000U);
+  EXPECT_EQ(allocator.memory_stats({}).allocated_bytes, 0U);
 }
 
 using HostAllocatorDeathTest = HostAllocatorTest;

@@ -3,6 +3,7 @@
 
 #include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/poison.hpp>
 #include <lockstep/backend/host/segments.hpp>
@@ -10,7 +11,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@
 
 namespace lockstep::detail {
 
-// The memory of one host device: kept and reused, in stream order.
+// The memory of one host device, or page-locked memory: kept and reused, in stream order.
 //
 // Memory that is handed back to the system and taken again costs 2 µs a page, more than the
 // arithmetic done on it; so a freed block stays here, in a list for its size class, last in first
@@ -33,23 +33,24 @@ namespace lockstep::detail {
 //
 // Threads: every member may be called from any thread; `mutex_` guards all state. Taking the mutex
 // also orders the last use before a free with the first use after the next allocation.
-class HostAllocator : NonCopyable {
+class HostAllocator final : public MemoryResource {
  public:
   explicit HostAllocator(Device device, HostMemorySource source = OrdinaryMemory::source())
       : device_(device), source_(source) {}
 
-  // Memory for `user`, aligned to kAlignment. Never null, not even for 0 bytes.
-  void* allocate(std::size_t bytes, const StreamState& user) {
+  // Aligned to kAlignment. Never null, not even for 0 bytes.
+  void* allocate(std::size_t bytes, StreamState& owner) override {
+    check_not_forked();
     check<Error>(bytes <= PTRDIFF_MAX, "out of memory on ", device_, ": asked for ", bytes,
                  " bytes");
     const SizeClass size = size_class(bytes);
     void* data = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      data = take(size, user);
+      data = take(size, owner);
       if (!data && !left_.empty()) {
         take_left();
-        data = take(size, user);
+        data = take(size, owner);
       }
       if (!data) {
         data = take_fresh(size, bytes);
@@ -85,7 +86,9 @@ class HostAllocator : NonCopyable {
   // The same; the work that has been issued to `owner` and to the streams in `used_on` may touch
   // it. Where that cannot be noted, since there is no memory or a GPU's call fails, the block is
   // left until none of these streams has any work.
-  void deallocate(void* data, std::size_t bytes, StreamState& owner, UsedOn&& used_on) noexcept {
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  UsedOn&& used_on) noexcept override {
+    if (streams_are_gone()) return;
     const auto idle = [](const StreamState* stream) { return stream->idle(); };
     const auto streams = used_on.streams();
     try {
@@ -105,7 +108,7 @@ class HostAllocator : NonCopyable {
     }
   }
 
-  MemoryStats stats() const {
+  MemoryStats memory_stats(Device) override {
     const std::lock_guard lock(mutex_);
     MemoryStats stats = stats_;
     stats.reserved_bytes = reserved_bytes();
@@ -114,7 +117,7 @@ class HostAllocator : NonCopyable {
 
   // Returns to the system the blocks that nobody uses and no work may touch; segments only if that
   // is true of all their blocks.
-  void empty_cache() {
+  void empty_cache(Device) override {
     const std::lock_guard lock(mutex_);
     release_cache();
   }
@@ -297,7 +300,7 @@ class HostAllocator : NonCopyable {
 
   const Device device_;
   const HostMemorySource source_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
   std::size_t bins_used_ = 0;    // the others have always been empty
   std::size_t blocks_ = 0;       // of all bins

@@ -4,7 +4,6 @@
 #include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/device_properties.hpp>
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/host/in_pieces.hpp>
@@ -59,20 +58,20 @@ class HostBackend final : public Backend {
   }
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
-    check_not_forked();
     return at(owner.device()).allocator.allocate(bytes, owner);
   }
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   UsedOn&& used_on) noexcept override {
-    if (streams_are_gone()) return;
     at(owner.device()).allocator.deallocate(data, bytes, owner, std::move(used_on));
   }
 
-  MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
+  MemoryStats memory_stats(Device device) override {
+    return at(device).allocator.memory_stats(device);
+  }
   // On plain `cpu` this gives back page-locked memory, too.
   void empty_cache(Device device) override {
-    at(device).allocator.empty_cache();
+    at(device).allocator.empty_cache(device);
     MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
     if (pinned && device.is_host_memory()) pinned->empty_cache(device);
   }

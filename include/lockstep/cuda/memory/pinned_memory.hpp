@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/backend.hpp>
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/device/stream.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <utility>
 
 namespace lockstep::cuda {
 
@@ -24,32 +20,14 @@ namespace lockstep::cuda {
 // memory is: once the streams that used a block have come past it.
 //
 // Having it costs nothing before the first tensor.
-class PinnedMemory final : public detail::MemoryResource {
+class PinnedMemory {
  public:
-  using StreamState = detail::StreamState;
-
-  static PinnedMemory& instance() {
-    static PinnedMemory& memory = *new PinnedMemory;
+  static detail::HostAllocator& instance() {
+    static auto& memory = *new detail::HostAllocator(Device(), {&take, &give_back});
     return memory;
   }
 
-  void* allocate(std::size_t bytes, StreamState& owner) override {
-    detail::check_not_forked();
-    return allocator_.allocate(bytes, owner);
-  }
-
-  void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  detail::UsedOn&& used_on) noexcept override {
-    if (detail::streams_are_gone()) return;
-    allocator_.deallocate(data, bytes, owner, std::move(used_on));
-  }
-
-  MemoryStats memory_stats(Device /*plain cpu*/) override { return allocator_.stats(); }
-  void empty_cache(Device /*plain cpu*/) override { allocator_.empty_cache(); }
-
  private:
-  PinnedMemory() = default;
-
   static void* take(std::size_t bytes) {
     const int used = CudaDevice::first_used().load(std::memory_order_relaxed);
     const Device device(DeviceType::cuda, std::max(used, 0));
@@ -67,8 +45,6 @@ class PinnedMemory final : public detail::MemoryResource {
   static void give_back(void* data) {
     if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
   }
-
-  detail::HostAllocator allocator_{Device(), {&take, &give_back}};
 };
 
 }  // namespace lockstep::cuda
