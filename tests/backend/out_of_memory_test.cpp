@@ -125,20 +125,18 @@ TEST(BackgroundThreadsOutOfMemory, AStreamIsServedByThoseThatAreThere) {
 TEST(BackgroundThreadsOutOfMemory, SharedWorkIsDoneByItsOwnerAndLeavesNothingBehind) {
   if (usable_cores() == 1) GTEST_SKIP() << "nothing is shared on one core";
   std::array<std::atomic<int>, 64> done{};
-  const auto run = [](void* context, std::size_t i) noexcept {
-    (*static_cast<std::array<std::atomic<int>, 64>*>(context))[i] += 1;
-  };
+  const auto run = [&done](std::size_t i) { done[i] += 1; };
   auto& threads = BackgroundThreads::instance();
-  threads.share({run, &done, 64});  // room for it
+  threads.share({run, 64});  // room for it
   {
     const AllHeld held;
     {
       const OutOfMemory scarce(1, true);
-      threads.share({run, &done, 64});
+      threads.share({run, 64});
     }
     EXPECT_TRUE(OutOfMemory::has_struck());
   }
-  threads.share({run, &done, 64});
+  threads.share({run, 64});
   for (const auto& count : done) EXPECT_EQ(count, 3);
 }
 

@@ -16,7 +16,7 @@ cmake_minimum_required(VERSION 3.22)
 set(
   layers
   "config.hpp"
-  "algorithm.hpp error.hpp json_string.hpp non_copyable.hpp number_in_text.hpp warning.hpp"
+  "algorithm.hpp error.hpp function_ref.hpp json_string.hpp non_copyable.hpp number_in_text.hpp warning.hpp"
   "scoped_value.hpp"
   "atomic_file.hpp"
   "profile"

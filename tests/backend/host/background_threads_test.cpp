@@ -73,8 +73,7 @@ class AllBusy {
 
 template <class F>
 void share(std::uint32_t count, F& piece) {
-  threads().share(
-      {[](void* at, std::size_t index) noexcept { (*static_cast<F*>(at))(index); }, &piece, count});
+  threads().share({piece, count});
 }
 
 TEST(BackgroundThreads, ServeAStreamThatNobodyWaitsFor) {

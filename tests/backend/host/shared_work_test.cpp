@@ -17,22 +17,16 @@ namespace shared_work_test {
 
 using End = SharedWork::End;
 
-template <class F>
-Pieces pieces_of(std::uint32_t count, F& piece) {
-  return {[](void* at, std::size_t index) noexcept { (*static_cast<F*>(at))(index); }, &piece,
-          count};
-}
-
 TEST(SharedWork, PiecesAreTakenFromOneEndToTheOther) {
   SharedWork work;
   std::vector<std::size_t> order;
   auto piece = [&](std::size_t i) { order.push_back(i); };
-  work.open(pieces_of(5, piece));
+  work.open({piece, 5});
   work.run_from(End::front);
   work.close();
   EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
   order.clear();
-  work.open(pieces_of(5, piece));
+  work.open({piece, 5});
   work.run_from(End::back);
   work.close();
   EXPECT_EQ(order, (std::vector<std::size_t>{4, 3, 2, 1, 0}));
@@ -42,7 +36,7 @@ TEST(SharedWork, NobodyJoinsWhatIsClosed) {
   SharedWork work;
   EXPECT_FALSE(work.join(1));
   auto piece = [](std::size_t) {};
-  work.open(pieces_of(2, piece));
+  work.open({piece, 2});
   work.run_from(End::front);
   work.close();
   EXPECT_FALSE(work.join(1));
@@ -51,7 +45,7 @@ TEST(SharedWork, NobodyJoinsWhatIsClosed) {
 TEST(SharedWork, NoMoreJoinThanTheyAllow) {
   SharedWork work;
   auto piece = [](std::size_t) {};
-  work.open(pieces_of(2, piece));
+  work.open({piece, 2});
   EXPECT_TRUE(work.join(2));
   EXPECT_TRUE(work.join(2));
   EXPECT_FALSE(work.join(2));
@@ -90,7 +84,7 @@ TEST(SharedWork, EachPieceIsDoneOnceWhoeverComesWhen) {
       for (std::uint32_t round = 0; round < kRounds; ++round) {
         std::vector<int> done(1 + round % 9, 0);
         auto piece = [&](std::size_t i) { ++done[i]; };
-        works[owner]->open(pieces_of(static_cast<std::uint32_t>(done.size()), piece));
+        works[owner]->open({piece, static_cast<std::uint32_t>(done.size())});
         works[owner]->run_from(End::front);
         works[owner]->close();
         ASSERT_EQ(std::count(done.begin(), done.end(), 1), std::ssize(done)) << "round " << round;
@@ -121,7 +115,7 @@ TEST(SharedWork, MayBeHeardOfAsSoonAsItIsThere) {
         if (first.exchange(false)) begun.fetch_add(1);
         while (begun.load() < kOwners) std::this_thread::yield();
       };
-      threads.share(pieces_of(2, piece));
+      threads.share({piece, 2});
     });
   }
   owners.clear();

@@ -23,18 +23,17 @@ struct Work {
   std::atomic<int> came{0};
   std::latch* gate = nullptr;
 
-  static void help(void* context, std::size_t helper) {
-    auto& work = *static_cast<Work*>(context);
-    work.came.fetch_add(1);
-    if (work.gate) work.gate->wait();
-    work.threads[helper] = std::this_thread::get_id();
+  void operator()(std::size_t helper) {
+    came.fetch_add(1);
+    if (gate) gate->wait();
+    threads[helper] = std::this_thread::get_id();
   }
 };
 
 TEST(Crew, HelpersThatAreNotCalledDoNothing) {
   Work work;
   for (int round = 0; round < 20; ++round) {
-    Crew crew(3, Work::help, &work);
+    Crew crew(3, work);
     EXPECT_EQ(crew.helpers(), 3U);
     crew.dismiss();
   }
@@ -44,7 +43,7 @@ TEST(Crew, HelpersThatAreNotCalledDoNothing) {
 TEST(Crew, DismissWaitsForTheHelpersThatCame) {
   for (const Crew::Call how : {Crew::Call::urgent, Crew::Call::low_priority}) {
     Work work;
-    Crew crew(3, Work::help, &work);
+    Crew crew(3, work);
     crew.call(1, how);
     crew.call(3, how);
     while (work.came < 2)
@@ -62,7 +61,7 @@ TEST(Crew, WhoeverComesAfterDismissIsTurnedAway) {
   int turned_away = 0;
   for (int round = 0; round < 2000; ++round) {
     Work work;
-    Crew crew(2, Work::help, &work);
+    Crew crew(2, work);
     crew.call(1, round % 2 == 0 ? Crew::Call::low_priority : Crew::Call::urgent);
     if (round % 3 == 0) crew.make_urgent(1);
     crew.dismiss();
@@ -77,15 +76,14 @@ TEST(Crew, HelpersMayCallHelpers) {
   struct Chain {
     Crew* crew = nullptr;
     std::latch last{1};
-    static void help(void* context, std::size_t helper) {
-      auto& chain = *static_cast<Chain*>(context);
-      if (helper == 4) return chain.last.count_down();
-      chain.crew->call(helper + 1, Crew::Call::urgent);
-      chain.last.wait();
+    void operator()(std::size_t helper) {
+      if (helper == 4) return last.count_down();
+      crew->call(helper + 1, Crew::Call::urgent);
+      last.wait();
     }
   };
   Chain chain;
-  Crew crew(4, Chain::help, &chain);
+  Crew crew(4, chain);
   chain.crew = &crew;
   crew.call(1, Crew::Call::urgent);
   chain.last.wait();
@@ -96,7 +94,7 @@ TEST(Crew, ItsThreadsCountAsRunningUntilItIsDestroyed) {
   EXPECT_EQ(team_stats().running, 0U);
   {
     Work work;
-    Crew crew(3, Work::help, &work);
+    Crew crew(3, work);
     EXPECT_EQ(team_stats().running, 4U);
     run_team(2, [](std::size_t) { EXPECT_EQ(team_stats().running, 5U); });
     crew.dismiss();
@@ -110,7 +108,7 @@ TEST(Crew, AnExceptionOfTheCallerWaitsForTheHelpers) {
   std::latch gate(1);
   work.gate = &gate;
   try {
-    Crew crew(1, Work::help, &work);
+    Crew crew(1, work);
     crew.call(1, Crew::Call::urgent);
     while (work.came < 1) std::this_thread::yield();
     gate.count_down();
@@ -126,7 +124,7 @@ TEST(Crew, AChildForkedMeanwhileDoesNotWait) {
   work.gate = &gate;
   int status = 0;
   {
-    Crew crew(1, Work::help, &work);
+    Crew crew(1, work);
     crew.call(1, Crew::Call::urgent);
     while (work.came < 1) std::this_thread::yield();
     const pid_t child = ::fork();

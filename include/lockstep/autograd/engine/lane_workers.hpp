@@ -110,20 +110,18 @@ class LaneWorkers {
   void run_together(Pace& pace) {
     low_priority_ = pace.is_short();
     begin_ = Pace::Clock::now();
-    crew_.emplace(lanes_.size() - 1, help, this);
+    const auto help = [this](std::size_t /*helper*/) {
+      {
+        const std::lock_guard lock(mutex_);
+        --coming_;
+      }
+      work();
+    };
+    crew_.emplace(lanes_.size() - 1, help);
     work();
     crew_->dismiss();
     pace.measured(low_priority_ ? Pace::Clock::now() - begin_ : busy_);
     crew_.reset();
-  }
-
-  static void help(void* context, std::size_t /*helper*/) {
-    auto& self = *static_cast<LaneWorkers*>(context);
-    {
-      const std::lock_guard lock(self.mutex_);
-      --self.coming_;
-    }
-    self.work();
   }
 
   void work() noexcept {

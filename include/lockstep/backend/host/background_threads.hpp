@@ -100,7 +100,7 @@ class BackgroundThreads {
   void share(const Pieces& pieces) {
     check_not_forked();
     if (cores_ == 1 || pieces.count < 2) {
-      for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(pieces.context, i);
+      for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(i);
       return;
     }
     stay_loaded();

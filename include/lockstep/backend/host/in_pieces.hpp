@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <cstddef>
 #include <span>
@@ -12,24 +13,11 @@ namespace lockstep::detail {
 // Work on fewer bytes than this is not divided: one core has done it before another has come.
 inline constexpr std::size_t kWorthDividing = std::size_t{512} << 10;
 
-// The work of in_pieces without its type, for code that is compiled once.
-struct RangeWork {
-  void (*run)(const void* work, std::size_t begin, std::size_t end);
-  const void* work;
-};
-void in_pieces(std::size_t count, std::size_t unit, const RangeWork& work);
-
 // Calls run(begin, end) for ranges that together are [0, count), on this thread and on background
 // threads that have time, and returns when all have ended. An index stands for `unit` bytes. `run`
 // neither throws nor waits for another thread.
-template <class Run>
-void in_pieces(std::size_t count, std::size_t unit, const Run& run) {
-  in_pieces(count, unit,
-            RangeWork{[](const void* work, std::size_t begin, std::size_t end) {
-                        (*static_cast<const Run*>(work))(begin, end);
-                      },
-                      &run});
-}
+void in_pieces(std::size_t count, std::size_t unit,
+               FunctionRef<void(std::size_t begin, std::size_t end)> run);
 
 // Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs
 // and gaps between them, the whole runs that begin in that range.

@@ -5,6 +5,7 @@
 #include <lockstep/backend/threads/shared_core.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -12,11 +13,10 @@
 
 namespace lockstep::detail {
 
-// A piece of work as its owner describes it: `run(context, i)` for each i below `count`, which
-// neither throws nor waits for another thread.
+// A piece of work as its owner describes it: `run(i)` for each i below `count`, which neither
+// throws nor waits for another thread.
 struct Pieces {
-  void (*run)(void* context, std::size_t index) noexcept = nullptr;
-  void* context = nullptr;
+  FunctionRef<void(std::size_t index)> run;
   std::uint32_t count = 0;
 };
 
@@ -117,7 +117,7 @@ class alignas(64) SharedWork {
                                      ? range(front_of(untaken) + 1U, back_of(untaken))
                                      : range(front_of(untaken), back_of(untaken) - 1U);
       if (!half.compare_exchange_weak(untaken, rest, std::memory_order_relaxed)) continue;
-      pieces.run(pieces.context, end == End::front ? front_of(untaken) : back_of(rest));
+      pieces.run(end == End::front ? front_of(untaken) : back_of(rest));
       untaken = half.load(std::memory_order_relaxed);
     }
   }

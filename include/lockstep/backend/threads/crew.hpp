@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
@@ -13,8 +14,8 @@ namespace lockstep::detail {
 // Worker threads that stand ready to help the thread that made the crew, and cost it next to
 // nothing as long as none is called.
 //
-// Helper i, from 1 to `helpers`, runs `invoke(context, i)` once if it is called and comes before
-// `dismiss`. `invoke` must not throw.
+// Helper i, from 1 to `helpers`, runs `help(i)` once if it is called and comes before `dismiss`.
+// `help` must not throw.
 //
 // **Threads and exceptions.** Made, dismissed and destroyed by one thread. That thread and helpers
 // that have come may `call` and `make_urgent` others, but nobody calls a helper a second time.
@@ -24,7 +25,7 @@ class Crew : NonCopyable {
   // urgent: the helper is woken. low_priority: it comes when it looks for work itself.
   enum class Call { urgent, low_priority };
 
-  Crew(std::size_t helpers, Share::Invoke invoke, void* context);
+  Crew(std::size_t helpers, FunctionRef<void(std::size_t helper)> help);
   ~Crew();
 
   std::size_t helpers() const { return share_.team_size - 1; }

@@ -4,12 +4,11 @@
 #include <lockstep/backend/threads/crew.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <exception>
-#include <memory>
-#include <type_traits>
 #include <utility>
 
 namespace lockstep::detail {
@@ -34,14 +33,8 @@ inline void make_first_helper_urgent() {
 // calls and its end; the atomics order nothing.
 class SharedShares {
  public:
-  using Share = void (*)(void* context, std::size_t index);
-
-  SharedShares(std::size_t count, Share share, void* context, bool low_priority)
-      : count_(count),
-        share_(share),
-        context_(context),
-        low_priority_(low_priority),
-        crew_(count - 1, help, this) {}
+  SharedShares(std::size_t count, FunctionRef<void(std::size_t index)> share, bool low_priority)
+      : count_(count), share_(share), low_priority_(low_priority), crew_(count - 1, *this) {}
   ~SharedShares() {
     if (!failed_.load(std::memory_order_relaxed)) return;
     // Errors are left only if on_error has thrown.
@@ -59,10 +52,11 @@ class SharedShares {
     }
   }
 
+  // What a helper does that has come.
+  void operator()(std::size_t helper);
+
  private:
   void run_all(Pace& pace);
-
-  static void help(void* context, std::size_t helper);
 
   std::size_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -79,8 +73,7 @@ class SharedShares {
   }
 
   const std::size_t count_;
-  const Share share_;
-  void* const context_;
+  const FunctionRef<void(std::size_t index)> share_;
   const bool low_priority_;                // whether the first helper is called with low priority
   std::atomic<Pace::Clock::rep> work_{0};  // the time that all shares took, unless low_priority_
   std::atomic<std::size_t> next_{1};
@@ -102,12 +95,10 @@ class SharedShares {
 // wakes nobody unless it turns out to be longer.
 //
 // **Threads and exceptions.** As run_team.
-template <class F, class OnError>
-void run_shared(std::size_t n, Pace& pace, F& share, OnError on_error) {
-  const auto call = [](void* context, std::size_t index) { (*static_cast<F*>(context))(index); };
-  // F is const where the share is.
-  void* const context = const_cast<std::remove_const_t<F>*>(std::addressof(share));
-  SharedShares shares(n, call, context, pace.is_short());
+template <class OnError>
+void run_shared(std::size_t n, Pace& pace, FunctionRef<void(std::size_t index)> share,
+                OnError on_error) {
+  SharedShares shares(n, share, pace.is_short());
   shares.run(pace, on_error);
 }
 

@@ -5,6 +5,7 @@
 #include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/non_copyable.hpp>
 
 #include <atomic>
@@ -57,13 +58,11 @@ struct Team {
 
 // One share: the message that a worker gets.
 struct Share {
-  using Invoke = void (*)(void* context, std::size_t index);
   // of_team: an order, and its worker posts two further ones. helpers: an offer to a Crew's helper.
   enum class Kind : std::uint8_t { of_team, helpers };
 
   Team* team = nullptr;
-  Invoke invoke = nullptr;
-  void* context = nullptr;
+  FunctionRef<void(std::size_t index)> body = {};
   std::size_t index = 0;
   std::size_t team_size = 0;
   bool spin = false;  // whether threads that wait in this team may spin
@@ -177,16 +176,12 @@ class TeamLease : NonCopyable {
   // Runs share(i) for each i below the size, returns when all have ended, and hands each error to
   // `on_error(index, exception_ptr)` on the calling thread, in the order of the shares. Called
   // once.
-  template <class F, class OnError>
-  void run(F& share, OnError on_error) {
-    auto call = [&share](std::size_t index) { share(index); };
+  template <class OnError>
+  void run(FunctionRef<void(std::size_t index)> share, OnError on_error) {
     Team& team = *own_.team;
     team.settled -= Team::kShare * static_cast<std::uint32_t>(team.workers.size());
     own_.settled = team.settled;
-    own_.invoke = [](void* context, std::size_t index) {
-      (*static_cast<decltype(call)*>(context))(index);
-    };
-    own_.context = &call;
+    own_.body = share;
     pool_.post(own_, 1, Post::order);
     const bool was_inside = std::exchange(inside_team, true);
     std::exception_ptr own_error = own_.run();

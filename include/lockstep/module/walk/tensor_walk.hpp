@@ -20,15 +20,13 @@ class TensorWalk {
   // Calls `fn(const nested::Path&, const Tensor&, TensorKind)` for every Parameter and Buffer,
   // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
   // Buffer.
-  template <class Fn>
-  void for_each(const Fn& fn, SharedNodes shared_nodes = SharedNodes::once) const {
+  void for_each(TensorVisitor::Function fn, SharedNodes shared_nodes = SharedNodes::once) const {
     walk_(module_, TensorVisitor(fn), shared_nodes);
   }
 
   // The same, and also for each plain Tensor that is a member, or in a container that is a member,
   // as TensorKind::plain: these are no part of the module.
-  template <class Fn>
-  void for_each_and_plain(const Fn& fn) const {
+  void for_each_and_plain(TensorVisitor::Function fn) const {
     walk_(module_, TensorVisitor(fn, PlainTensors::see), SharedNodes::once);
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/structure.hpp>
@@ -169,30 +170,27 @@ enum class PlainTensors { skip, see };
 
 class TensorVisitor {
  public:
-  template <class Fn>
-  explicit TensorVisitor(const Fn& fn, PlainTensors plain = PlainTensors::skip)
-      : fn_(&fn),
-        call_([](const void* f, const nested::Path& path, const Tensor& tensor, TensorKind kind) {
-          (*static_cast<const Fn*>(f))(path, tensor, kind);
-        }),
-        plain_(plain) {}
+  using Function =
+      FunctionRef<void(const nested::Path& path, const Tensor& tensor, TensorKind kind)>;
+
+  explicit TensorVisitor(Function fn, PlainTensors plain = PlainTensors::skip)
+      : fn_(fn), plain_(plain) {}
 
   template <class Node>
   void operator()(const nested::Path& path, const Node& node) const {
     if constexpr (std::derived_from<Node, Tensor>) {
       constexpr bool trained = std::derived_from<Node, Parameter>;
-      call_(fn_, path, node, trained ? TensorKind::parameter : TensorKind::buffer);
+      fn_(path, node, trained ? TensorKind::parameter : TensorKind::buffer);
     }
   }
 
   bool sees_plain() const { return plain_ == PlainTensors::see; }
   void plain(const nested::Path& path, const Tensor& tensor) const {
-    call_(fn_, path, tensor, TensorKind::plain);
+    fn_(path, tensor, TensorKind::plain);
   }
 
  private:
-  const void* fn_;
-  void (*call_)(const void* fn, const nested::Path& path, const Tensor& tensor, TensorKind kind);
+  Function fn_;
   PlainTensors plain_;
 };
 

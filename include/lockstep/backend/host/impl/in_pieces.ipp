@@ -13,24 +13,20 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void in_pieces(std::size_t count, std::size_t unit, const RangeWork& work) {
+LOCKSTEP_INLINE void in_pieces(std::size_t count, std::size_t unit,
+                               FunctionRef<void(std::size_t begin, std::size_t end)> run) {
   constexpr std::size_t kPieces = 32;
   constexpr std::size_t kLeast = std::size_t{32} << 10;
   constexpr std::size_t kMost = std::size_t{256} << 10;
-  if (count * unit < kWorthDividing) return work.run(work.work, 0, count);
+  if (count * unit < kWorthDividing) return run(0, count);
   const std::size_t bytes = std::clamp(count * unit / kPieces, kLeast, kMost);
-  struct Context {
-    const RangeWork& work;
-    std::size_t count;
-    std::size_t length;
-  } context{work, count, std::max<std::size_t>(1, bytes / unit)};
-  const auto piece = [](void* at, std::size_t index) noexcept {
-    const auto& [whole, end, length] = *static_cast<const Context*>(at);
+  const std::size_t length = std::max<std::size_t>(1, bytes / unit);
+  const auto piece = [&](std::size_t index) noexcept {
     const std::size_t begin = index * length;
-    whole.run(whole.work, begin, std::min(begin + length, end));
+    run(begin, std::min(begin + length, count));
   };
-  const std::size_t pieces = (count + context.length - 1) / context.length;
-  BackgroundThreads::instance().share({piece, &context, static_cast<std::uint32_t>(pieces)});
+  const std::size_t pieces = (count + length - 1) / length;
+  BackgroundThreads::instance().share({piece, static_cast<std::uint32_t>(pieces)});
 }
 
 LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {

@@ -12,12 +12,11 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE Crew::Crew(std::size_t helpers, Share::Invoke invoke, void* context)
+LOCKSTEP_INLINE Crew::Crew(std::size_t helpers, FunctionRef<void(std::size_t helper)> help)
     : pool_((check_not_forked(), WorkerPool::instance())),
       share_(pool_.lease(helpers + 1)),
       was_inside_(std::exchange(inside_team, true)) {
-  share_.invoke = invoke;
-  share_.context = context;
+  share_.body = help;
   share_.kind = Share::Kind::helpers;
   share_.settled = share_.team->settled;
 }

@@ -26,23 +26,22 @@ LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
   pace.measured(low_priority_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
 }
 
-LOCKSTEP_INLINE void SharedShares::help(void* context, std::size_t helper) {
-  auto& self = *static_cast<SharedShares*>(context);
-  const std::size_t index = self.take();
-  if (index >= self.count_) return;
+LOCKSTEP_INLINE void SharedShares::operator()(std::size_t helper) {
+  const std::size_t index = take();
+  if (index >= count_) return;
   for (std::size_t next = 2 * helper; next <= 2 * helper + 1; ++next) {
-    if (next <= self.crew_.helpers() && self.next_.load(std::memory_order_relaxed) < self.count_) {
-      self.crew_.call(next, Crew::Call::urgent);
+    if (next <= crew_.helpers() && next_.load(std::memory_order_relaxed) < count_) {
+      crew_.call(next, Crew::Call::urgent);
     }
   }
-  self.run_share(index);
-  self.run_rest();
+  run_share(index);
+  run_rest();
 }
 
 LOCKSTEP_INLINE void SharedShares::run_share(std::size_t index) noexcept {
   const auto begin = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
   try {
-    share_(context_, index);
+    share_(index);
   } catch (...) {
     error_of(index) = std::current_exception();
     failed_.store(true, std::memory_order_relaxed);

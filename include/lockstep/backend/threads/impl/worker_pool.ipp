@@ -24,7 +24,7 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE std::exception_ptr Share::run() const noexcept {
   try {
-    invoke(context, index);
+    body(index);
     return nullptr;
   } catch (...) {
     return std::current_exception();
