@@ -17,7 +17,7 @@ if(NOT TARGET lockstep::compiled)
   # A file for each of these groups of layers, low to high: a change compiles no group below it again.
   set(
     lockstep_groups
-    "profile device backend tensor autograd ops"
+    "device profile backend tensor autograd ops"
     "module distributed nn optim"
     "parallel data io"
   )

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/stream.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
-
-namespace lockstep::detail {
-
-class StreamState;  // device/stream.hpp
-
-}  // namespace lockstep::detail
 
 // What the CUDA side fills in, so that no header of a lower layer includes one of CUDA's.
 namespace lockstep::profile::detail {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
@@ -11,12 +12,6 @@
 #include <concepts>
 #include <cstdint>
 #include <string>
-
-namespace lockstep::detail {
-
-class StreamState;  // device/stream.hpp
-
-}  // namespace lockstep::detail
 
 namespace lockstep::profile {
 

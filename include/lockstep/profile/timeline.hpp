@@ -35,7 +35,8 @@ struct RowKey {
     return {label == "main" ? 0 : 1, label.substr(0, digits), number, 0, label};
   }
   static RowKey of_device(const Row& row) {
-    return {row.cuda ? 3 : 2, "", row.index, row.kind == Row::Kind::compute ? 0 : 1, row.str()};
+    return {row.device().is_cuda() ? 3 : 2, "", row.index, row.kind == Row::Kind::compute ? 0 : 1,
+            row.str()};
   }
 };
 

@@ -107,8 +107,7 @@ class StreamTimer final : public profile::detail::DeviceTimer {
   void* mark(const profile::Row& row, StreamState* stream) noexcept override {
     if (detail::streams_are_gone()) return nullptr;
     try {
-      const Device device(DeviceType::cuda, row.index);
-      auto& on = static_cast<CudaStream&>(stream ? *stream : current_stream(device).state());
+      auto& on = static_cast<CudaStream&>(stream ? *stream : current_stream(row.device()).state());
       return new GpuClock::Mark(per_device<GpuClock>(on.device()), on);
     } catch (...) {
       return nullptr;
