@@ -263,9 +263,9 @@ TEST(CudaOrder, WhatIsFreeIsToldOfTheGpuThatIsOutOfMemory) {
 TEST(CudaOrder, TimesAreThoseOfEventsThatHaveHappened) {
   cudasim::set_policy(cudasim::Policy::lazy);
   const Tensor read = read_by_kernel(at(counting(100), "cuda:2"));
-  auto& timer = cuda::StreamTimer::instance();
-  void* const mark = timer.mark({Device("cuda:2"), profile::Row::Kind::compute}, nullptr);
-  EXPECT_TRUE(timer.resolve(mark).has_value());
+  const std::unique_ptr<profile::detail::DeviceMark> mark(
+      cuda::mark_stream(Device("cuda:2"), nullptr));
+  EXPECT_TRUE(mark->time().has_value());
 }
 
 // What another backend's stream has been told to wait for; a GPU cannot.

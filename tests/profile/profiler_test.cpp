@@ -3,7 +3,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/profiler.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 
@@ -196,44 +196,48 @@ TEST(Profiler, StartsAndStopsWhileOthersRecord) {
 }
 
 // Streams of a GPU, and when they came to their marks.
-class FakeTimer final : public detail::DeviceTimer {
- public:
-  void* mark(const Row& row, StreamState* stream) noexcept override {
-    if (fail) return nullptr;
-    rows.push_back(row.str());
-    streams.push_back(stream);
-    ++live;
-    return new std::int64_t(detail::now() + late);
-  }
-  std::optional<std::int64_t> resolve(void* mark) noexcept override {
-    const std::unique_ptr<std::int64_t> time(static_cast<std::int64_t*>(mark));
-    --live;
-    if (unknown) return {};
-    return *time;
-  }
-  void discard(void* mark) noexcept override {
-    delete static_cast<std::int64_t*>(mark);
-    --live;
-  }
-
+struct FakeGpu {
   static constexpr std::int64_t kLate = 1'000'000'000;
-  std::int64_t late = kLate;
   bool fail = false;
   bool unknown = false;
   int live = 0;
   std::vector<std::string> rows;
   std::vector<StreamState*> streams;
 };
+FakeGpu* gpu = nullptr;
+
+class FakeMark final : public detail::DeviceMark {
+ public:
+  FakeMark() { ++gpu->live; }
+  ~FakeMark() override { --gpu->live; }
+  std::optional<std::int64_t> time() const noexcept override {
+    if (gpu->unknown) return {};
+    return time_;
+  }
+
+ private:
+  const std::int64_t time_ = detail::now() + FakeGpu::kLate;
+};
+
+detail::DeviceMark* mark_fake(const Row& row, StreamState* stream) noexcept {
+  if (gpu->fail) return nullptr;
+  gpu->rows.push_back(row.str());
+  gpu->streams.push_back(stream);
+  return new FakeMark;
+}
 
 class ProfilerOfGpus : public ::testing::Test {
  protected:
-  ProfilerOfGpus() { detail::device_timer.store(&timer_); }
+  ProfilerOfGpus() {
+    gpu = &gpu_;
+    detail::make_mark.store(&mark_fake);
+  }
   ~ProfilerOfGpus() override {
-    detail::device_timer.store(nullptr);
-    EXPECT_EQ(timer_.live, 0);
+    detail::make_mark.store(nullptr);
+    EXPECT_EQ(gpu_.live, 0);
   }
 
-  FakeTimer timer_;
+  FakeGpu gpu_;
 };
 
 TEST_F(ProfilerOfGpus, ARangeIsTimedOnTheDeviceAndInTheThread) {
@@ -249,25 +253,25 @@ TEST_F(ProfilerOfGpus, ARangeIsTimedOnTheDeviceAndInTheThread) {
   EXPECT_EQ(names_in(events, "main"), (Names{"apply", "copy"}));
   EXPECT_EQ(names_in(events, "cuda:2 copy"), (Names{"copy"}));
   ASSERT_EQ(events.size(), 4U);
-  EXPECT_LT(events[0].end_ns, FakeTimer::kLate);
-  EXPECT_GE(events[2].begin_ns, FakeTimer::kLate);
+  EXPECT_LT(events[0].end_ns, FakeGpu::kLate);
+  EXPECT_GE(events[2].begin_ns, FakeGpu::kLate);
   EXPECT_EQ(events[3].bytes, 8U);
-  EXPECT_EQ(timer_.rows, (Names{"cuda:2 compute", "cuda:2 compute", "cuda:2 copy", "cuda:2 copy"}));
-  EXPECT_EQ(timer_.streams, (std::vector<StreamState*>{nullptr, nullptr, &stream, &stream}));
+  EXPECT_EQ(gpu_.rows, (Names{"cuda:2 compute", "cuda:2 compute", "cuda:2 copy", "cuda:2 copy"}));
+  EXPECT_EQ(gpu_.streams, (std::vector<StreamState*>{nullptr, nullptr, &stream, &stream}));
 }
 
 TEST_F(ProfilerOfGpus, WhatTheDeviceDoesNotTellIsStillInTheThread) {
   Profiler profiler;
-  timer_.fail = true;
+  gpu_.fail = true;
   { const RecordFunction range("unmarked", Device("cuda:0")); }
-  timer_.fail = false;
+  gpu_.fail = false;
   {
     const RecordFunction range("half marked", Device("cuda:0"));
-    timer_.fail = true;
+    gpu_.fail = true;
   }
-  timer_.fail = false;
+  gpu_.fail = false;
   { const RecordFunction range("unknown", Device("cuda:0")); }
-  timer_.unknown = true;
+  gpu_.unknown = true;
   EXPECT_EQ(rows_of(profiler.events()), (Names{"main"}));
   EXPECT_EQ(names_in(profiler.events(), "main"), (Names{"unmarked", "half marked", "unknown"}));
 }
@@ -288,9 +292,9 @@ TEST_F(ProfilerOfGpus, ARangeThatIsOpenWhenItStopsGivesItsMarkUp) {
   { const RecordFunction range("recorded", Device("cuda:0")); }
   auto open = std::make_unique<RecordFunction>(Literal("open"), Row(Device("cuda:0")));
   profiler.reset();
-  EXPECT_EQ(timer_.live, 1);
+  EXPECT_EQ(gpu_.live, 1);
   open.reset();
-  EXPECT_EQ(timer_.live, 0);
+  EXPECT_EQ(gpu_.live, 0);
 }
 
 // A thread that appends when the reader has been there: nobody will ask for the mark.
@@ -300,7 +304,7 @@ TEST_F(ProfilerOfGpus, MarksThatComeTooLateAreGivenUp) {
   EXPECT_TRUE(log->append(event));
   std::size_t drained = 0;
   log->drain([&](const detail::RecordedEvent&) { ++drained; });
-  event.begin_mark = timer_.mark(Row(Device("cuda:0")), nullptr);
+  event.begin_mark = mark_fake(Device("cuda:0"), nullptr);
   EXPECT_TRUE(log->append(event));
   EXPECT_FALSE(log->append({}));
   EXPECT_EQ(drained, 1U);

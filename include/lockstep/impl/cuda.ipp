@@ -11,7 +11,7 @@
 #include <lockstep/cuda/runtime/nvtx.hpp>
 #include <lockstep/cuda/runtime/stream_timer.hpp>
 #include <lockstep/device/devices.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 
 #include <atomic>
 #include <string>
@@ -23,7 +23,7 @@ LOCKSTEP_INLINE bool register_backend() {
   after_wait.store(
       [](const lockstep::detail::StreamState& stream) { IndexFaults::instance().raise(stream); });
   lockstep::detail::cuda_backend.store(&CudaBackend::instance(), std::memory_order_release);
-  profile::detail::device_timer.store(&StreamTimer::instance(), std::memory_order_release);
+  profile::detail::make_mark.store(&mark_stream, std::memory_order_release);
   lockstep::detail::cuda_device_counter.store(
       [](std::string* reason) {
         start_nvtx();  // no earlier: a tool may not be ready before `main`

@@ -71,7 +71,7 @@ class [[nodiscard]] RecordFunction : lockstep::detail::NonCopyable {
 
   [[gnu::cold]] void end() noexcept;
 
-  void* mark() const noexcept;
+  detail::DeviceMark* mark() const noexcept;
 
   // What `recording` was when the range began. While it is 0 nothing below has a value.
   std::uint64_t state_ = 0;

@@ -9,7 +9,7 @@
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
@@ -38,29 +38,35 @@ class GpuClock {
     std::shared_ptr<const CudaEvent> event;
     std::int64_t time = 0;
   };
-  struct Mark {
-    const GpuClock& clock;
-    const Reference reference;
-    const CudaEvent event;
 
-    // The place that the stream has come to.
-    Mark(GpuClock& of, const CudaStream& stream)
-        : clock(of),
-          reference(of.recent_reference()),
-          event(of.events_, stream, stream.bare_handle()) {}
+  // The place that a stream has come to.
+  class Mark final : public profile::detail::DeviceMark {
+   public:
+    Mark(GpuClock& clock, const CudaStream& stream)
+        : clock_(clock),
+          reference_(clock.recent_reference()),
+          event_(clock.events_, stream, stream.bare_handle()) {}
+
+    std::optional<std::int64_t> time() const noexcept override {
+      if (detail::streams_are_gone()) return {};
+      try {
+        event_.wait();
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, reference_.event->handle(), event_.handle()),
+              "cudaEventElapsedTime", clock_.events_.device());
+        return reference_.time + static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
+      } catch (...) {
+        return {};
+      }
+    }
+
+   private:
+    const GpuClock& clock_;
+    const Reference reference_;
+    const CudaEvent event_;
   };
 
   explicit GpuClock(Device device) : events_(device, cudaEventDefault), own_(device, events_) {}
-
-  // Waits for the mark.
-  static std::int64_t time_of(const Mark& mark) {
-    mark.event.wait();
-    const CudaEvent& reference = *mark.reference.event;
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, reference.handle(), mark.event.handle()),
-          "cudaEventElapsedTime", mark.clock.events_.device());
-    return mark.reference.time + static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
-  }
 
  private:
   Reference recent_reference() {
@@ -94,40 +100,16 @@ class GpuClock {
   Reference reference_;
 };
 
-// Times the ranges of a Profiler on GPUs.
-class StreamTimer final : public profile::detail::DeviceTimer {
- public:
-  using StreamState = detail::StreamState;
-
-  static StreamTimer& instance() {
-    static StreamTimer& timer = *new StreamTimer;
-    return timer;
+// Marks a place for the Profiler (profile::detail::MakeMark).
+inline profile::detail::DeviceMark* mark_stream(const profile::Row& row,
+                                                detail::StreamState* stream) noexcept {
+  if (detail::streams_are_gone()) return nullptr;
+  try {
+    auto& on = static_cast<CudaStream&>(stream ? *stream : current_stream(row.device()).state());
+    return new GpuClock::Mark(per_device<GpuClock>(on.device()), on);
+  } catch (...) {
+    return nullptr;
   }
-
-  void* mark(const profile::Row& row, StreamState* stream) noexcept override {
-    if (detail::streams_are_gone()) return nullptr;
-    try {
-      auto& on = static_cast<CudaStream&>(stream ? *stream : current_stream(row.device()).state());
-      return new GpuClock::Mark(per_device<GpuClock>(on.device()), on);
-    } catch (...) {
-      return nullptr;
-    }
-  }
-
-  std::optional<std::int64_t> resolve(void* mark) noexcept override {
-    const std::unique_ptr<const GpuClock::Mark> owned(static_cast<GpuClock::Mark*>(mark));
-    if (detail::streams_are_gone()) return {};
-    try {
-      return GpuClock::time_of(*owned);
-    } catch (...) {
-      return {};
-    }
-  }
-
-  void discard(void* mark) noexcept override { delete static_cast<GpuClock::Mark*>(mark); }
-
- private:
-  StreamTimer() = default;
-};
+}
 
 }  // namespace lockstep::cuda

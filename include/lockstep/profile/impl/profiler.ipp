@@ -3,7 +3,7 @@
 
 #include <lockstep/atomic_file.hpp>
 #include <lockstep/profile/chrome_trace.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/profiler.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
@@ -78,9 +78,9 @@ LOCKSTEP_INLINE void Profiler::add(detail::Timeline& timeline, std::size_t threa
   timeline.add(on_host ? detail::RowKey::of_device(event.row) : detail::RowKey::of_thread(label),
                thread, drawn(event.begin, event.end));
   if (event.begin_mark == nullptr || event.end_mark == nullptr) return detail::discard(event);
-  auto* const timer = detail::device_timer.load(std::memory_order_acquire);
-  const std::optional<std::int64_t> begin = timer->resolve(event.begin_mark);
-  const std::optional<std::int64_t> end = timer->resolve(event.end_mark);
+  const std::optional<std::int64_t> begin = event.begin_mark->time();
+  const std::optional<std::int64_t> end = event.end_mark->time();
+  detail::discard(event);
   if (!begin || !end) return;
   timeline.add(detail::RowKey::of_device(event.row), thread, drawn(*begin, std::max(*begin, *end)));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 #include <lockstep/profile/recording/recording.hpp>
@@ -68,10 +68,10 @@ LOCKSTEP_INLINE RecordFunction::~RecordFunction() {
   detail::discard(event_);
 }
 
-LOCKSTEP_INLINE void* RecordFunction::mark() const noexcept {
+LOCKSTEP_INLINE detail::DeviceMark* RecordFunction::mark() const noexcept {
   if (!event_.row.is_gpu()) return nullptr;
-  auto* const timer = detail::device_timer.load(std::memory_order_acquire);
-  return timer != nullptr ? timer->mark(event_.row, stream_) : nullptr;
+  const detail::MakeMark make = detail::make_mark.load(std::memory_order_acquire);
+  return make != nullptr ? make(event_.row, stream_) : nullptr;
 }
 
 }  // namespace lockstep::profile

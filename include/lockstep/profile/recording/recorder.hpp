@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
 #include <lockstep/profile/recording/thread_log.hpp>

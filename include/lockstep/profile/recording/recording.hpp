@@ -11,7 +11,8 @@ namespace lockstep::profile {
 
 namespace detail {
 
-struct RangeListener;  // profile/device_timer.hpp
+class DeviceMark;      // profile/device_mark.hpp
+struct RangeListener;  // profile/device_mark.hpp
 
 // 0 if nothing is recorded: then a range looks at nothing else. Otherwise bit 0 says that there is
 // a RangeListener, and the bits above are the number of the session that is recorded, if any.
@@ -28,12 +29,12 @@ struct RecordedEvent {
   std::int64_t begin;
   std::int64_t end;
   std::uint64_t bytes;
-  void* begin_mark;  // of the DeviceTimer; null for what ran on the host
-  void* end_mark;
+  DeviceMark* begin_mark;  // the event's own; null for what ran on the host
+  DeviceMark* end_mark;
   Row row;
 };
 
-// Uses up the marks that the event has of a GPU (profile/recording/thread_log.hpp).
+// Destroys the marks that the event has of a GPU (profile/recording/thread_log.hpp).
 void discard(const RecordedEvent& event) noexcept;
 
 }  // namespace detail

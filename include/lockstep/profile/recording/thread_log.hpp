@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/non_copyable.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/recording.hpp>
 
 #include <array>
@@ -20,9 +20,8 @@
 namespace lockstep::profile::detail {
 
 inline void discard(const RecordedEvent& event) noexcept {
-  for (void* const mark : {event.begin_mark, event.end_mark}) {
-    if (mark != nullptr) device_timer.load(std::memory_order_acquire)->discard(mark);
-  }
+  delete event.begin_mark;
+  delete event.end_mark;
 }
 
 // What one thread has recorded during one session, in the order in which its ranges ended.
