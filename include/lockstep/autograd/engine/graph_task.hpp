@@ -118,7 +118,7 @@ class GraphTask final : public BackwardPass {
     if (side_streams_.load(std::memory_order_relaxed) || !StreamOverrides::empty()) join_streams();
     workers_.rethrow_error();
     if (has_callbacks()) {
-      const LaneScope scope(*this);
+      const Scope scope(*this);
       run_callbacks();
     }
   }
@@ -146,19 +146,13 @@ class GraphTask final : public BackwardPass {
     Tensor gradient;
   };
 
-  // The state of a thread that runs nodes, whatever the caller has set: without inference mode and
-  // autocast, so that gradients are normal tensors, computed in the dtypes of forward.
-  struct LaneScope {
-    explicit LaneScope(GraphTask& task) : pass(task), autograd({.grad = task.create_graph_}) {}
-    const BackwardPassScope pass;
-    const AutogradStateScope autograd;
-    const AutocastStateScope autocast{{.enabled = false}};
-  };
-
-  // The state of a thread that works for this pass, and its ranges in the timeline.
+  // The state of a thread that works for this pass, whatever the caller has set: without inference
+  // mode and autocast, so that gradients are normal tensors, computed in the dtypes of forward. And
+  // its ranges in the timeline.
   class Scope {
    public:
-    explicit Scope(GraphTask& task) : task_(task), scope_(task) {}
+    explicit Scope(GraphTask& task)
+        : task_(task), pass_(task), autograd_({.grad = task.create_graph_}) {}
     // Opens the lane's range unless some thread has. It ends when this thread stops working for the
     // pass.
     void enter(std::size_t lane) {
@@ -169,7 +163,9 @@ class GraphTask final : public BackwardPass {
    private:
     GraphTask& task_;
     std::list<profile::RecordFunction> ranges_;
-    const LaneScope scope_;
+    const BackwardPassScope pass_;
+    const AutogradStateScope autograd_;
+    const AutocastStateScope autocast_{{.enabled = false}};
   };
 
   void run(NodeState& state) {
