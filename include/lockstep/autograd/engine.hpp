@@ -5,17 +5,9 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <optional>
-#include <span>
 #include <vector>
 
 namespace lockstep::autograd {
-
-namespace detail {
-
-void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients, bool retain_graph,
-              bool create_graph);
-
-}  // namespace detail
 
 // Adds the gradient of `tensors` with respect to every leaf that they were computed from into that
 // leaf's `grad`. A leaf that does not require grad any more keeps what it has.

@@ -12,22 +12,17 @@ namespace lockstep::detail {
 // Each library has its own, which is within it.
 [[gnu::visibility("hidden")]] inline constinit std::atomic<bool> stays_loaded{false};
 
-// Keeps the shared library that `address` lies in loaded until the process ends.
-inline void keep_loaded(const void* address) noexcept {
-  Dl_info library{};
-  // The program itself has no handle, and needs none.
-  if (dladdr(address, &library) != 0) {
-    (void)dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-  }
-}
-
 // Keeps the shared library that this code is in loaded, also after dlclose. Called before a thread
 // is started that nobody ends, since its code has to stay, and with no mutex held: it takes the
 // system's loader lock.
 inline void stay_loaded() noexcept {
   if (stays_loaded.load(std::memory_order_relaxed)) [[likely]]
     return;
-  keep_loaded(&stays_loaded);
+  Dl_info library{};
+  // The program itself has no handle, and needs none.
+  if (dladdr(&stays_loaded, &library) != 0) {
+    (void)dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
   stays_loaded.store(true, std::memory_order_relaxed);  // twice would do no harm
 }
 

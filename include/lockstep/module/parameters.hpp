@@ -34,12 +34,10 @@ namespace detail {
 // The parameters and buffers, in the order in which a walk meets them.
 std::vector<Tensor> tensors_of(const TensorWalk& module);
 
-// Throws a ModuleError that names the first plain leaf of the module, if it has one: a member that
-// is a leaf and requires grad, but is no Parameter, so that training would not find it.
-void check_no_plain_leaf(const TensorWalk& module);
-
-// Throws a ModuleError that names the first plain leaf, or else the first uninitialised parameter
-// or buffer of the module, if it has one. The message says that `user` cannot use the module.
+// Throws a ModuleError that names the first plain leaf (a member that is a leaf and requires grad,
+// but is no Parameter, so that training would not find it), or else the first uninitialised
+// parameter or buffer of the module, if it has one. The message says that `user` cannot use the
+// module.
 void check_initialized(const TensorWalk& module, const char* user = "DataParallel");
 
 }  // namespace detail

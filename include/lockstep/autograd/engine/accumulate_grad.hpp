@@ -71,9 +71,6 @@ class AccumulateGrad final : public Node {
   Tensor gradient_slot_;
 };
 
-// The AccumulateGrad of a leaf: the same one as long as a graph holds it.
-std::shared_ptr<Node> accumulator_of(const Tensor& leaf);
-
 // Where the gradient of a tensor goes: to the operation that made it, into its `grad` if it is a
 // leaf, nowhere if it needs none.
 Edge gradient_edge(const Tensor& tensor);

@@ -65,8 +65,8 @@ inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor>
   }
 }
 
-LOCKSTEP_INLINE void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
-                              bool retain_graph, bool create_graph) {
+inline void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
+                     bool retain_graph, bool create_graph) {
   lockstep::detail::GraphTask task(retain_graph, create_graph);
   add_roots(task, tensors, gradients);
   task.run();

@@ -34,7 +34,7 @@ inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, 
                     "it is not trained), or detach() what is only kept");
 }
 
-LOCKSTEP_INLINE void check_no_plain_leaf(const TensorWalk& walk) {
+inline void check_no_plain_leaf(const TensorWalk& walk) {
   walk.for_each_and_plain([](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     check_no_plain_leaf(path, tensor, kind);
   });

@@ -150,7 +150,8 @@ LOCKSTEP_INLINE Tensor AccumulateGrad::sum_of_sparse(const Tensor& total, Tensor
   return concatenated({gradient}, gradient.device());
 }
 
-LOCKSTEP_INLINE std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {
+// The AccumulateGrad of a leaf: the same one as long as a graph holds it.
+inline std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {
   TensorImpl& impl = *leaf.impl();
   const std::lock_guard lock(impl.mutex);
   std::shared_ptr<Node> accumulator = impl.accumulator.lock();
