@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "optim/parameters.hpp"
@@ -71,6 +72,13 @@ TEST(SequentialLR, BeginsEachScheduleAtItsMilestone) {
        [](double lr, std::int64_t epoch) { return lr + static_cast<double>(epoch); }},
       {2, 5});
   expect_near(rates(4, schedule, 8), {2, 3, 4, 2, 1, 4, 5, 6});
+}
+
+TEST(SequentialLR, SaysThatItHasBeenMovedFrom) {
+  optim::SequentialLR schedule({optim::StepLR{}}, {});
+  const optim::SequentialLR moved = std::move(schedule);
+  EXPECT_EQ(moved(2, 0), 2);
+  EXPECT_TRUE(throws<ValueError>([&] { (void)schedule(2, 0); }, "moved from"));
 }
 
 TEST(SequentialLR, RefusesMilestonesThatDoNotRise) {

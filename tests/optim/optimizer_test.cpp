@@ -191,6 +191,7 @@ TEST(Optimizer, IsMovedAndNotCopied) {
   optim::SGD moved = std::move(sgd);
   moved.step();
   EXPECT_EQ(values_of(parameter), Values{-3}) << "with the momentum of the first step";
+  EXPECT_TRUE(throws<ValueError>([&] { sgd.step(); }, "SGD: it has been moved from"));
 }
 
 TEST(Optimizer, StaysValidWhenTheModuleIsMoved) {

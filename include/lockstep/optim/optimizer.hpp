@@ -4,6 +4,7 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -97,6 +98,7 @@ class Optimizer {
   // there: they are launched before this returns or throws, while the two tensors are there.
   template <class Update, class Reason>
   void update_each(Update&& update, Reason&& against_sparse) const {
+    check<ValueError>(!parameters_.empty(), name_, ": it has been moved from");
     const NoGradGuard guard;
     const profile::RecordFunction range("optimizer", parameters_[0].device());
     std::vector<Tensor> gradients;

@@ -85,6 +85,7 @@ LOCKSTEP_INLINE SequentialLR::SequentialLR(std::vector<LRSchedule> schedules,
 }
 
 LOCKSTEP_INLINE double SequentialLR::operator()(double lr, std::int64_t epoch) const {
+  check<ValueError>(!schedules_.empty(), "SequentialLR: it has been moved from");
   const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), epoch);
   const std::int64_t begin = next == milestones_.begin() ? 0 : *(next - 1);
   return schedules_[static_cast<std::size_t>(next - milestones_.begin())](lr, epoch - begin);
