@@ -267,6 +267,16 @@ TEST(Prefetch, ATemporaryIsTakenOver) {
   EXPECT_EQ(rows, (std::vector<std::int64_t>{2, 2, 1}));
 }
 
+TEST(Prefetch, AnIteratorThatHasBeenMovedFromIsAtTheEnd) {
+  auto batches = prefetch(std::vector<Tensor>{counting(2), counting(2)}, kFirst);
+  auto from = batches.begin();
+  auto batch = std::move(from);
+  ++from;
+  EXPECT_TRUE(from == batches.end());
+  ++batch;
+  EXPECT_EQ(values_of(*batch).size(), 4U);
+}
+
 TEST(Prefetch, EachPassIsAnEpochOfTheLoader) {
   const TensorDataset numbers{counting(50, 1)};
   const DataLoaderOptions options{.batch_size = 7, .shuffle = true, .seed = 3};

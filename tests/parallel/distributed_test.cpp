@@ -945,6 +945,22 @@ TEST(DistributedDataParallel, AParameterBelongsToOneAtATime) {
   });
 }
 
+TEST(DistributedDataParallel, OneThatHasBeenMovedFromSaysSo) {
+  on_ranks(1, [](const ProcessGroup& group) {
+    DistributedDataParallel from{Affine(), group};
+    const DistributedDataParallel model = std::move(from);
+    const auto says_so = [](const auto& use) {
+      return throws<ModuleError>(use, "DistributedDataParallel", "moved from");
+    };
+    EXPECT_TRUE(says_so([&] { (void)from(input(group)); }));
+    EXPECT_TRUE(says_so([&] { (void)from.no_sync(); }));
+    EXPECT_TRUE(says_so([&] { (void)from.logging_data(); }));
+    EXPECT_TRUE(says_so([&] { from.register_comm_hook({}); }));
+    EXPECT_TRUE(says_so([&] { from.join([] {}); }));
+    return 0;
+  });
+}
+
 TEST(DistributedDataParallel, AMovedOneGoesOnAndADestroyedOneLeavesGradientsAlone) {
   on_ranks(2, [](const ProcessGroup& group) {
     const Affine module;

@@ -90,6 +90,7 @@ class Prefetch {
     void advance() {
       lockstep::detail::check_not_forked();
       current_.reset();
+      if (!worker_) return;  // moved from
       current_ = worker_->take();
       if (!current_) return;
       for (std::size_t i = 0; i < devices_->size(); ++i) {

@@ -133,7 +133,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // has to call it.
   template <class... Args>
   auto operator()(const Args&... args) {
-    reducer_->begin_forward(module_);
+    reducer()->begin_forward(module_);
     const bool synchronizes = reducer_->synchronizes();
     const Timer timer{synchronizes && is_grad_enabled() ? reducer_.get() : nullptr};
     if (synchronizes) {
@@ -159,7 +159,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   //     loss(model(a)).backward();       // accumulates
   //   }
   //   loss(model(b)).backward();         // accumulates, and averages both
-  NoSync no_sync() const { return NoSync(reducer_); }
+  NoSync no_sync() const { return NoSync(reducer()); }
 
   // Calls `fn`, in which ranks may have different numbers of batches; see lockstep::join.
   //
@@ -191,12 +191,12 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // Has `hook` reduce the buckets in place of the group's mean; see CommHook. Every rank registers
   // the same hook, once. A ValueError for a second or an empty one, during backward, and if a
   // parameter has sparse gradients.
-  void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
+  void register_comm_hook(CommHook hook) { reducer()->register_comm_hook(std::move(hook)); }
 
   // What has been done so far on this rank.
   //
   // **Torch counterpart.** _get_ddp_logging_data.
-  DDPLoggingData logging_data() const { return reducer_->logging_data(); }
+  DDPLoggingData logging_data() const { return reducer()->logging_data(); }
 
   Device device() const { return device_; }
   const distributed::ProcessGroup& process_group() const { return process_group_; }
@@ -216,7 +216,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
       if (begun_) model_.leave_join();
     }
     void begin(const JoinContext& context) override {
-      model_.reducer_->begin_join(context, kBackward);
+      model_.reducer()->begin_join(context, kBackward);
       model_.join_.emplace(context);
       begun_ = true;
     }
@@ -249,6 +249,12 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
       if (reducer) reducer->add_forward_time(Clock::now() - began);
     }
   };
+
+  const std::shared_ptr<detail::Reducer>& reducer() const {
+    check<ModuleError>(reducer_ != nullptr,
+                       "DistributedDataParallel: the model has been moved from");
+    return reducer_;
+  }
 
   // Where the module is to be; moves it there if it is wholly on plain cpu.
   Device choose_device() {
