@@ -39,6 +39,7 @@ namespace lockstep {
 namespace engine_test {
 
 using testing::message_of;
+using testing::throws;
 
 constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
 
@@ -113,6 +114,30 @@ TEST(Engine, LeavesAccumulate) {
   x.set_grad({});
   (x * 2).backward();
   EXPECT_EQ(x.grad().item(), 2);
+}
+
+TEST(Engine, AGradientThatSetDataHasLeftBehindIsNotAddedTo) {
+  const auto after = [](const Tensor& data, bool create_graph = false) {
+    const Tensor x = ones({2}, {.requires_grad = true});
+    (x * 2).backward(ones({2}));
+    x.set_data(data);
+    try {
+      (x * 2).backward(ones(data.sizes(), data.options()), false, create_graph);
+    } catch (...) {
+      EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2, 2}));
+      throw;
+    }
+    return x.grad().to_vector<float>();
+  };
+  EXPECT_EQ(after(zeros({2})), (std::vector<float>{4, 4}));
+  for (const bool create_graph : {false, true}) {
+    EXPECT_TRUE(throws<AutogradError>([&] { after(zeros({1}), create_graph); }, "two gradients",
+                                      "shape [2] and f32 against [1] and f32"));
+    EXPECT_TRUE(throws<AutogradError>([&] { after(zeros({2}, Dtype::f64), create_graph); },
+                                      "shape [2] and f32 against [2] and f64"));
+    EXPECT_TRUE(throws<DeviceError>([&] { after(zeros({2}, {.device = "cpu:1"}), create_graph); },
+                                    "are on cpu and cpu:1"));
+  }
 }
 
 // With assertions nothing beside the sizes and strides is read.

@@ -189,9 +189,9 @@ class Tensor {
   void retain_grad() const;
 
   // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
-  // handle sees it, and an optimiser made earlier stays valid. Not recorded for backward; the
-  // gradient, if any, is left alone, and a normal tensor stays normal. Torch's assignment to
-  // `.data`.
+  // handle sees it, and an optimiser made earlier stays valid. Not recorded; a normal tensor stays
+  // normal. The gradient is left alone: if it does not fit any more, a backward that would add to
+  // it is an AutogradError or a DeviceError. Torch's assignment to `.data`.
   void set_data(const Tensor& other) const;
 
   // Differentiable (defined in ops/).

@@ -16,6 +16,9 @@
 
 namespace lockstep::detail {
 
+// Throws unless the two gradients of one tensor can be added up.
+void check_summable(const Tensor& a, const Tensor& b);
+
 // The sum of two gradients of one shape, recorded where recording is on. It is an operation itself,
 // so its definition comes with `apply`.
 Tensor sum_gradients(const Tensor& a, const Tensor& b);

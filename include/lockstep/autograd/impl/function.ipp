@@ -96,11 +96,7 @@ struct SumGradients {
   static constexpr const char* name = "sum_gradients";
 
   Tensor forward(const Tensor& a, const Tensor& b) const {
-    check<AutogradError>(a.sizes() == b.sizes() && a.dtype() == b.dtype(),
-                         "two gradients of one tensor differ: shape ", a.sizes(), " and ",
-                         a.dtype(), " against ", b.sizes(), " and ", b.dtype());
-    check<DeviceError>(a.device() == b.device(), "two gradients of one tensor are on ", a.device(),
-                       " and ", b.device());
+    check_summable(a, b);
     if (a.is_sparse() || b.is_sparse()) [[unlikely]] {
       if (a.is_sparse() && b.is_sparse()) return sum_sparse(a, b);
       return forward(a.to_dense(), b.to_dense());

@@ -27,6 +27,14 @@
 
 namespace lockstep::detail {
 
+LOCKSTEP_INLINE void check_summable(const Tensor& a, const Tensor& b) {
+  check<AutogradError>(a.sizes() == b.sizes() && a.dtype() == b.dtype(),
+                       "two gradients of one tensor differ: shape ", a.sizes(), " and ", a.dtype(),
+                       " against ", b.sizes(), " and ", b.dtype());
+  check<DeviceError>(a.device() == b.device(), "two gradients of one tensor are on ", a.device(),
+                     " and ", b.device());
+}
+
 LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, Scalar alpha) {
   if (is_half_precision(total.dtype())) {
     const Tensor sum = widened(total);
@@ -111,6 +119,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   Tensor& total = variable_.impl()->grad;
   const Tensor slot = std::exchange(gradient_slot_, {});
   if (frozen) return variable_.impl()->hooks;
+  if (total.defined()) check_summable(total, gradient);  // set_data may have come between
   if (gradient.is_sparse()) [[unlikely]] {
     if (!total.defined() || total.is_sparse()) {
       total = sum_of_sparse(total, std::move(gradient));
