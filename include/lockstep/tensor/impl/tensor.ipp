@@ -130,6 +130,8 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   check<AutogradError>(!impl_->grad_fn,
                        "set_data: the tensor is the result of a recorded operation");
   check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
+  check<DtypeError>(!impl_->requires_grad || is_floating_point(from.dtype),
+                    "set_data: a tensor that requires grad cannot become one of ", from.dtype);
   if (impl_->storage != from.storage) ++impl_->replaced;
   static_cast<detail::Elements&>(*impl_) = from;
 }
