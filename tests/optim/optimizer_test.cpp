@@ -6,8 +6,12 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
@@ -222,6 +226,25 @@ TEST(Optimizer, StateFollowsToAnotherDtype) {
   give_gradient(parameter, {1});
   sgd.step();
   EXPECT_EQ(values_of(parameter), Values{-2.5});
+}
+
+TEST(Optimizer, TakesStateOfAnotherLayout) {
+  const Parameter parameter = make_parameter({0, 0, 0, 0});
+  parameter.set_data(parameter.detach().reshape({2, 2}));
+  optim::SGD sgd{std::vector{parameter}, {.lr = 1, .momentum = 1}};
+  parameter.set_grad(zeros_like(parameter));
+  sgd.step();
+  const auto step_with = [&](const Tensor& velocity) {
+    for (const NamedTensor& entry : sgd.state_dict()) {
+      if (entry.name == "state.0.momentum_buffer") entry.tensor.set_data(velocity);
+    }
+    parameter.set_data(zeros_like(parameter));
+    sgd.step();
+    return parameter.reshape({4});
+  };
+  const Tensor counting = arange(4, parameter.options()).reshape({2, 2});
+  EXPECT_EQ(values_of(step_with(counting.t())), (Values{0, -2, -1, -3}));
+  EXPECT_EQ(values_of(step_with(counting[1].expand({2, 2}))), (Values{-2, -3, -2, -3}));
 }
 
 TEST(Optimizer, NamesAParameterWhoseShapeHasChanged) {

@@ -53,7 +53,9 @@ LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, std::size_t i, const Tenso
     detail::fail<ShapeError>(name_, ": ", describe(i), " had shape ", state.sizes(),
                              " when its state was made, and has ", parameter.sizes(), " now");
   }
-  if (state.device() != parameter.device() || state.dtype() != parameter.dtype()) {
+  // Who has it from state_dict may have given it other memory.
+  if (state.device() != parameter.device() || state.dtype() != parameter.dtype() ||
+      !state.is_contiguous()) {
     state = detail::copy_as(state, parameter.options());
   }
   state.record_stream(stream);  // nobody else can, as nobody else has a handle
