@@ -185,5 +185,20 @@ TEST(MultiheadAttention, SaysWhatDoesNotFit) {
             std::string::npos);
 }
 
+TEST(MultiheadAttention, SaysWhatHasBeenSetThatDoesNotFit) {
+  const Tensor x = ones({3, 2, 4});
+  const auto message = [&](const auto& set) {
+    nn::MultiheadAttention attention{4, 2};
+    set(attention);
+    return message_of<ValueError>([&] { attention(x, x, x); });
+  };
+  EXPECT_NE(message([](auto& attention) { attention.num_heads = 0; }).find("num_heads"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& attention) { attention.num_heads = 3; }).find("multiple of num_heads"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& attention) { attention.dropout = 2; }).find("probability"),
+            std::string::npos);
+}
+
 }  // namespace multihead_attention_test
 }  // namespace lockstep
