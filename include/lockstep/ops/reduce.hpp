@@ -44,6 +44,13 @@ Tensor std(const Tensor& x, const Shape& dims = {}, double correction = 1, bool 
 // **Torch counterpart.** torch.argmax. **Backward.** None: it is not differentiable.
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 
+namespace detail {
+
+// The same for the function of this name.
+Tensor argmax(const char* name, const Tensor& x, std::int64_t dim, bool keepdim);
+
+}  // namespace detail
+
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)

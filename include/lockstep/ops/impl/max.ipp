@@ -65,12 +65,13 @@ struct ExtremumOp {
 
 template <bool Greater>
 Extremes extremes(const Tensor& x, std::int64_t dim, bool keepdim) {
-  check_defined(Greater ? "max" : "min", "the tensor", x);
+  constexpr const char* name = Greater ? "max" : "min";
+  check_defined(name, "the tensor", x);
   // −1 − x turns the order of integers round, for which −x may be too great.
   const auto turned = [&] {
     return is_floating_point(x.dtype()) ? -x.detach() : sub(-1, x.detach());
   };
-  const Tensor at = argmax(Greater ? x : turned(), dim, true);
+  const Tensor at = argmax(name, Greater ? x : turned(), dim, true);
   Extremes taken{x.dim() == 0 ? x.clone() : gather(x, dim, at), at};
   if (keepdim || x.dim() == 0) return taken;
   Shape shape = at.sizes();

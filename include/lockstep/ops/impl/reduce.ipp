@@ -97,12 +97,13 @@ LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction
   return where(none, 0, sqrt(where(none, 1, square)));
 }
 
-LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
+LOCKSTEP_INLINE Tensor detail::argmax(const char* name, const Tensor& x, std::int64_t dim,
+                                      bool keepdim) {
   const Shape& from = x.sizes();
   const std::size_t at = wrap_dim(dim, from.size());
   Shape shape = from;
   const detail::Axis axis(from.empty() ? Shape{1} : from, at);
-  check<IndexError>(axis.count > 0, "argmax: expected dimension ", at,
+  check<IndexError>(axis.count > 0, name, ": expected dimension ", at,
                     " to have a size other than 0 in shape ", from);
   if (!from.empty()) {
     if (keepdim) {
@@ -114,11 +115,15 @@ LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   const Tensor source = detail::packed_wide(x);
   const Stream stream = current_stream(x.device());
   Tensor result = detail::empty_on(stream, shape, Dtype::i64);
-  dispatch_numeric(source.dtype(), "argmax", [&]<class T>(T) {
+  dispatch_numeric(source.dtype(), name, [&]<class T>(T) {
     launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
                                               detail::output<std::int64_t>(result, stream), axis});
   });
   return result;
+}
+
+LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return detail::argmax("argmax", x, dim, keepdim);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::sum() const { return lockstep::sum(*this); }
