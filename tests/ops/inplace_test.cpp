@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,13 @@ TEST(InPlace, ASourceThatSharesTheMemoryInOtherPlacesIsReadBeforeItChanges) {
   EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{0, 1, 3, 5}));
   line.narrow(0, 0, 2).copy_(line.narrow(0, 2, 2));  // apart
   EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{3, 5, 3, 5}));
+}
+
+TEST(InPlace, IntegersWrapAround) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Tensor x = tensor({kMost, kMost});
+  x.add_(tensor<std::int64_t>({1, kMost}), 3);
+  EXPECT_EQ(x.to_vector<std::int64_t>(), (Integers{1 - kMost, -4}));
 }
 
 TEST(InPlace, ChangesOnlyTheElementsOfAView) {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,15 @@ struct AddInPlaceKernel {
   View<T> out;
   View<const T> in;
   T alpha;
-  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] += alpha * in[i]; }
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    if constexpr (std::is_integral_v<T>) {  // wraps around
+      using U = std::make_unsigned_t<T>;
+      const U scaled = static_cast<U>(alpha) * static_cast<U>(in[i]);
+      out[i] = static_cast<T>(static_cast<U>(out[i]) + scaled);
+    } else {
+      out[i] += alpha * in[i];
+    }
+  }
 };
 
 // total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
