@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -338,6 +339,14 @@ TEST(Comm, M05WithoutADestinationTheSumIsWhereTheFirstInputIs) {
   EXPECT_EQ(comm::reduce_add_coalesced({{a}, {b}})[0].device(), ls::Device("cpu:2"));
   EXPECT_EQ(comm::reduce_add({a, b}).to_vector<double>(), (std::vector<double>{0, 2, 4}));
   EXPECT_EQ(comm::reduce_add({b}).to_vector<double>(), (std::vector<double>{0, 1, 2}));
+}
+
+TEST(Comm, IntegersOfASumWrapAround) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const ls::TensorOptions options{.dtype = ls::Dtype::i64, .device = "cpu:0"};
+  const ls::Tensor sum =
+      comm::reduce_add({ls::full({1}, kMost, options), ls::full({1}, 2, options)});
+  EXPECT_EQ(sum.item<std::int64_t>(), -kMost);
 }
 
 TEST(Comm, HalfPrecisionIsSummedInSinglePrecision) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep::comm {
@@ -21,7 +22,14 @@ struct AddKernel {
   View<const T> a;
   View<const T> b;
   View<T> out;
-  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = a[i] + b[i]; }
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    if constexpr (std::is_integral_v<T>) {  // wraps around
+      using U = std::make_unsigned_t<T>;
+      out[i] = static_cast<T>(static_cast<U>(a[i]) + static_cast<U>(b[i]));
+    } else {
+      out[i] = a[i] + b[i];
+    }
+  }
 };
 
 // The tensors of one sum. The caller keeps the list that this refers to.
