@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace lockstep {
@@ -45,11 +46,15 @@ LOCKSTEP_INLINE void Saved::remember() {
 LOCKSTEP_INLINE Tensor Backward::operator()(const Saved& saved) const {
   const Tensor& tensor = saved.tensor_;
   if (!tensor.defined()) return tensor;
-  check<AutogradError>(
-      tensor.version() == saved.version_ && tensor.impl()->replaced == saved.replaced_,
-      "one of the variables needed for the gradient of ", node_->name(),
-      " has been modified by an inplace operation: a tensor of shape ", tensor.sizes(), " on ",
-      tensor.device(), " is at version ", tensor.version(), "; expected version ", saved.version_);
+  const bool replaced = tensor.impl()->replaced != saved.replaced_;
+  if (replaced || tensor.version() != saved.version_) [[unlikely]] {
+    const std::string how = replaced ? std::string("has been given other memory")
+                                     : detail::str("is at version ", tensor.version(),
+                                                   "; expected version ", saved.version_);
+    detail::fail<AutogradError>("one of the variables needed for the gradient of ", node_->name(),
+                                " has been modified by an inplace operation: a tensor of shape ",
+                                tensor.sizes(), " on ", tensor.device(), ' ', how);
+  }
   if (!saved.is_output_) return tensor;
   std::shared_ptr<Node> node = node_->self();
   check<AutogradError>(node != nullptr, node_->name(), " has kept an output with Saved::output, ",
