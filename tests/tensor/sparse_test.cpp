@@ -97,6 +97,15 @@ TEST(Sparse, HasCopiesOfWhatItIsMadeOf) {
   EXPECT_EQ(tensor.to_dense().to_vector<double>(), (Values{0, 0, 2, 4}));
 }
 
+TEST(Sparse, ItsPartsMayChangeButNotBeReplaced) {
+  const Tensor tensor = sample().coalesce();
+  tensor.values().mul_(2);
+  EXPECT_EQ(tensor.to_dense().to_vector<double>(), (Values{6, 8, 0, 0, 12, 16, 0, 0}));
+  tensor.values().set_data(ones({1}));
+  tensor.indices().set_data(rows({3}));
+  EXPECT_EQ(tensor.to_dense().to_vector<double>(), (Values{6, 8, 0, 0, 12, 16, 0, 0}));
+}
+
 TEST(Sparse, AnIndexThatIsChangedToOneOutsideIsAnErrorOfTheDenseForm) {
   const Tensor tensor = sparse_coo_tensor(rows({1}), numbers({1, 2}, {1, 2}), {4, 2});
   tensor.indices().fill_(4);

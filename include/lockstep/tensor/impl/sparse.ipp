@@ -115,14 +115,14 @@ LOCKSTEP_INLINE Tensor Tensor::indices() const {
   const detail::SparseImpl& sparse = detail::sparse_of(*this, "indices");
   check<ValueError>(sparse.coalesced,
                     "Cannot get indices on an uncoalesced tensor, please call .coalesce() first");
-  return sparse.indices;
+  return detail::make_view(sparse.indices);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::values() const {
   const detail::SparseImpl& sparse = detail::sparse_of(*this, "values");
   check<ValueError>(sparse.coalesced,
                     "Cannot get values on an uncoalesced tensor, please call .coalesce() first");
-  return sparse.values;
+  return detail::make_view(sparse.values);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::to_dense() const {
