@@ -117,6 +117,9 @@ TEST(Max, AlongADimensionHasValuesAndTheirPlaces) {
   EXPECT_EQ(min(nan, 0).indices.item<std::int64_t>(), 1);
   EXPECT_TRUE(throws<IndexError>([] { (void)max(zeros({2, 0}), 1); }, "max: expected dimension 1"));
   EXPECT_TRUE(throws<IndexError>([] { (void)min(zeros({2, 0}), 1); }, "min: expected dimension 1"));
+  const Tensor flags = ones({2}, Dtype::boolean);
+  EXPECT_TRUE(throws<DtypeError>([&] { (void)max(flags, 0); }, "max: expected", "got bool"));
+  EXPECT_TRUE(throws<DtypeError>([&] { (void)min(flags, 0); }, "min: expected", "got bool"));
   EXPECT_THROW((void)min(x, 2), IndexError);
   EXPECT_THROW((void)max(Tensor(), 0), ValueError);
 }

@@ -69,7 +69,9 @@ Extremes extremes(const Tensor& x, std::int64_t dim, bool keepdim) {
   check_defined(name, "the tensor", x);
   // −1 − x turns the order of integers round, for which −x may be too great.
   const auto turned = [&] {
-    return is_floating_point(x.dtype()) ? -x.detach() : sub(-1, x.detach());
+    if (is_floating_point(x.dtype())) return -x.detach();
+    dispatch_numeric(x.dtype(), name, []<class T>(T) {});  // or the error would name sub
+    return sub(-1, x.detach());
   };
   const Tensor at = argmax(name, Greater ? x : turned(), dim, true);
   Extremes taken{x.dim() == 0 ? x.clone() : gather(x, dim, at), at};
