@@ -3,10 +3,12 @@
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/optim/clip_grad.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -54,6 +56,21 @@ TEST(ClipGradNorm, ScalesElementsThatAreOneAnotherOnce) {
   const std::vector<Parameter> list = {a, b, c};
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(list, 1), std::sqrt(4 + 4 * 16));
   EXPECT_NEAR(optim::clip_grad_norm_(list, 1), 1, 1e-6);
+}
+
+TEST(ClipGradNorm, ScalesASparseGradientOfTwoParametersOnce) {
+  const Parameter a{zeros({3, 1}, {.dtype = Dtype::f64})};
+  const Parameter b{zeros({3, 1}, {.dtype = Dtype::f64})};
+  const Tensor values = full({1, 1}, 4, {.dtype = Dtype::f64});
+  for (const Tensor& gradient :
+       {sparse_coo_tensor(from_values<std::int64_t>({1}, {1, 1}), values, {3, 1}),
+        sparse_coo_tensor(from_values<std::int64_t>({1}, {1, 1}), values, {3, 1}).coalesce()}) {
+    a.set_grad(gradient);
+    b.set_grad(gradient);
+    EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(std::vector<Parameter>{a, b}, 1), std::sqrt(2.0) * 4);
+    EXPECT_NEAR(a.grad().to_dense().sum().item(), 1 / std::sqrt(2.0), 1e-6);
+    EXPECT_NEAR(b.grad().to_dense().sum().item(), 1 / std::sqrt(2.0), 1e-6);
+  }
 }
 
 TEST(ClipGradNorm, LeavesShorterGradientsAlone) {

@@ -124,7 +124,8 @@ class Optimizer {
   }
 
   // Makes the `state` of parameter i, which is given contiguous, fit it: zeros the first time,
-  // moved if the parameter was.
+  // moved if the parameter was, and copied if somebody who has it from state_dict has given it
+  // another layout.
   void follow(Tensor& state, std::size_t i, const Tensor& parameter, const Stream& stream) const;
 
   static constexpr const char* kDenseOnly =

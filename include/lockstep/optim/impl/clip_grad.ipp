@@ -25,7 +25,8 @@ LOCKSTEP_INLINE double clip_gradients(const std::vector<Tensor>& parameters, dou
                     max_norm);
   const NoGradGuard guard;
   std::vector<Tensor> gradients;
-  std::vector<Tensor> squares;  // all are issued before the first is waited for
+  std::unordered_set<const TensorImpl*> seen;  // tied parameters may have one gradient
+  std::vector<Tensor> squares;                 // all are issued before the first is waited for
   gradients.reserve(parameters.size());
   squares.reserve(parameters.size());
   for (const Tensor& parameter : parameters) {
@@ -41,7 +42,7 @@ LOCKSTEP_INLINE double clip_gradients(const std::vector<Tensor>& parameters, dou
     }
     const Tensor wide = gradient.to(Dtype::f64);
     squares.push_back((wide * wide).sum());
-    gradients.push_back(std::move(gradient));
+    if (seen.insert(parameter.grad().impl().get()).second) gradients.push_back(std::move(gradient));
   }
   double sum = 0;
   for (const Tensor& square : squares) sum += square.item();
@@ -50,10 +51,7 @@ LOCKSTEP_INLINE double clip_gradients(const std::vector<Tensor>& parameters, dou
                     "clip_grad_norm_: the norm of the gradients is ", norm);
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;
-  std::unordered_set<const TensorImpl*> scaled;  // tied parameters may have one gradient
-  for (const Tensor& gradient : gradients) {
-    if (scaled.insert(gradient.impl().get()).second) gradient.mul_(factor);
-  }
+  for (const Tensor& gradient : gradients) gradient.mul_(factor);
   return norm;
 }
 

@@ -53,12 +53,11 @@ LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, std::size_t i, const Tenso
     detail::fail<ShapeError>(name_, ": ", describe(i), " had shape ", state.sizes(),
                              " when its state was made, and has ", parameter.sizes(), " now");
   }
-  // Who has it from state_dict may have given it other memory.
   if (state.device() != parameter.device() || state.dtype() != parameter.dtype() ||
       !state.is_contiguous()) {
     state = detail::copy_as(state, parameter.options());
   }
-  state.record_stream(stream);  // nobody else can, as nobody else has a handle
+  state.record_stream(stream);  // whoever has a handle from state_dict knows no stream of a step
 }
 
 LOCKSTEP_INLINE std::span<const Tensor> Optimizer::parameters(std::size_t group) const {
