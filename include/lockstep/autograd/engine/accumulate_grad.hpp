@@ -8,10 +8,10 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/wrapping.hpp>
 
 #include <cstddef>
 #include <memory>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,13 +30,8 @@ struct AddInPlaceKernel {
   View<const T> in;
   T alpha;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    if constexpr (std::is_integral_v<T>) {  // wraps around
-      using U = std::make_unsigned_t<T>;
-      const U scaled = static_cast<U>(alpha) * static_cast<U>(in[i]);
-      out[i] = static_cast<T>(static_cast<U>(out[i]) + scaled);
-    } else {
-      out[i] += alpha * in[i];
-    }
+    using U = Wrapping<T>;
+    out[i] = static_cast<T>(static_cast<U>(out[i]) + static_cast<U>(alpha) * static_cast<U>(in[i]));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/wrapping.hpp>
 
 #include <cstddef>
 #include <type_traits>
@@ -27,12 +28,10 @@ LOCKSTEP_HD T combine_two(T a, T b) {
     return b < a || b != b ? b : a;
   } else if constexpr (Op == ReduceOp::max) {
     return a < b || b != b ? b : a;
-  } else if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
+  } else {
+    using U = lockstep::detail::Wrapping<T>;
     return static_cast<T>(Op == ReduceOp::product ? static_cast<U>(a) * static_cast<U>(b)
                                                   : static_cast<U>(a) + static_cast<U>(b));
-  } else {
-    return Op == ReduceOp::product ? a * b : a + b;
   }
 }
 

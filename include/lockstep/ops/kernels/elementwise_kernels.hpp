@@ -5,6 +5,7 @@
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/comparison.hpp>
 #include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/wrapping.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -101,11 +102,6 @@ struct BroadcastCall {
     }
   }
 };
-
-// The type to compute in: unsigned for integers, which wrap around instead of being undefined.
-template <class T>
-using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                             std::type_identity<T>>::type;
 
 template <class T>
 struct Plus {

@@ -6,11 +6,11 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/wrapping.hpp>
 
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 namespace lockstep::comm {
@@ -23,12 +23,8 @@ struct AddKernel {
   View<const T> b;
   View<T> out;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    if constexpr (std::is_integral_v<T>) {  // wraps around
-      using U = std::make_unsigned_t<T>;
-      out[i] = static_cast<T>(static_cast<U>(a[i]) + static_cast<U>(b[i]));
-    } else {
-      out[i] = a[i] + b[i];
-    }
+    using U = lockstep::detail::Wrapping<T>;
+    out[i] = static_cast<T>(static_cast<U>(a[i]) + static_cast<U>(b[i]));
   }
 };
 
