@@ -6,6 +6,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/random.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/gradcheck.hpp"
 
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 namespace lockstep {
 namespace reshape_test {
 
+using testing::expect_error;
 using testing::gradcheck;
 using testing::gradgradcheck;
 using Integers = std::vector<std::int64_t>;
@@ -76,7 +78,19 @@ TEST(Reshape, FlattenJoinsDimensions) {
   EXPECT_EQ(flatten(zeros({0, 3, 2}), 1).sizes(), (Shape{0, 6}));
   EXPECT_THROW((void)flatten(x, 2, 1), ValueError);
   EXPECT_THROW((void)flatten(x, 4), IndexError);
-  EXPECT_THROW((void)flatten(zeros({0, std::int64_t{1} << 62, 4}), 1), ShapeError);
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  EXPECT_EQ(flatten(zeros({0, kLarge, 1}), 1).sizes(), (Shape{0, kLarge}));
+  EXPECT_EQ(reshape(zeros({0, kLarge}), {kLarge, -1}).sizes(), (Shape{kLarge, 0}));
+  expect_error<ShapeError>(
+      [] {
+        (void)flatten(zeros({0, kLarge, 4}), 1);
+      },
+      {"flatten", "1 to -1", "[0, 4611686018427387904, 4]"});
+  expect_error<ShapeError>(
+      [] {
+        (void)reshape(zeros({4}), {kLarge, 4});
+      },
+      {"reshape: shape [4611686018427387904, 4] is invalid"});
 }
 
 TEST(Reshape, SqueezeAndUnsqueeze) {

@@ -44,6 +44,17 @@ inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shap
   return strides;
 }
 
+// The product of sizes; nothing if no number holds it.
+inline std::optional<std::int64_t> joined_size(std::span<const std::int64_t> sizes) {
+  std::int64_t joined = 1;
+  bool fits = true;
+  for (const std::int64_t size : sizes) {
+    if (size == 0) return 0;
+    fits = !__builtin_mul_overflow(joined, size, &joined) && fits;
+  }
+  return fits ? std::optional(joined) : std::nullopt;
+}
+
 // `shape` with the size that may be −1 computed from the elements of a tensor of shape `from`,
 // which it has to hold.
 inline Shape resolve_shape(const Shape& from, const Shape& shape) {
@@ -62,12 +73,12 @@ inline Shape resolve_shape(const Shape& from, const Shape& shape) {
   }
   const std::int64_t count = numel(from);
   if (open < shape.size()) {
-    const std::int64_t known = numel(result);
-    check<ShapeError>(known > 0, "reshape: cannot reshape a tensor of shape ", from, " into shape ",
-                      shape, ": the size −1 could be any value");
-    result[open] = count / known;
+    const auto known = joined_size(result);
+    check<ShapeError>(known != 0, "reshape: cannot reshape a tensor of shape ", from,
+                      " into shape ", shape, ": the size −1 could be any value");
+    if (known) result[open] = count / *known;
   }
-  check<ShapeError>(numel(result) == count, "reshape: shape ", shape,
+  check<ShapeError>(joined_size(result) == count, "reshape: shape ", shape,
                     " is invalid for a tensor of shape ", from, " with ", count, " elements");
   return result;
 }
@@ -117,8 +128,11 @@ LOCKSTEP_INLINE Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int
   check<ValueError>(start <= end, "flatten: start_dim ", start_dim, " comes after end_dim ",
                     end_dim, " in a tensor of shape ", x.sizes());
   const std::span sizes(x.sizes().begin(), x.sizes().end());
+  const auto joined = detail::joined_size(sizes.subspan(start, end + 1 - start));
+  check<ShapeError>(joined.has_value(), "flatten: no number holds the sizes ", start_dim, " to ",
+                    end_dim, " of ", x.sizes(), " joined");
   Shape shape(sizes.first(start));
-  shape.push_back(numel(sizes.subspan(start, end + 1 - start)));
+  shape.push_back(*joined);
   for (const std::int64_t size : sizes.subspan(end + 1)) shape.push_back(size);
   return reshape(x, shape);
 }

@@ -134,10 +134,9 @@ struct PoolScatterCall {
 // The factor of each element in the mean of a window.
 template <class T>
 LOCKSTEP_HD T pool_weight(const PoolGeometry& g, bool include_pad, const PoolWindow& window) {
-  const std::int64_t count = include_pad
-                                 ? g.kernel_height * g.kernel_width
-                                 : (window.bottom - window.top) * (window.right - window.left);
-  return T(1) / static_cast<T>(count);
+  // (No integer holds the product of two large sizes.)
+  if (include_pad) return T(1) / (static_cast<T>(g.kernel_height) * static_cast<T>(g.kernel_width));
+  return T(1) / static_cast<T>((window.bottom - window.top) * (window.right - window.left));
 }
 
 // The mean of one window.
