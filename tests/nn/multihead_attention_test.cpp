@@ -198,6 +198,10 @@ TEST(MultiheadAttention, SaysWhatHasBeenSetThatDoesNotFit) {
             std::string::npos);
   EXPECT_NE(message([](auto& attention) { attention.dropout = 2; }).find("probability"),
             std::string::npos);
+  nn::MultiheadAttention evaluated{4, 2};
+  evaluated.training = false;
+  evaluated.dropout = 2;  // which evaluation does not use
+  (void)evaluated(x, x, x);
 }
 
 }  // namespace multihead_attention_test

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "nn/support.hpp"
+#include "support/sanitizers.hpp"
 #include "support/varied.hpp"
 #include "support/warnings.hpp"
 
@@ -195,6 +196,12 @@ TEST(RecurrentLayers, RefuseBadArguments) {
   EXPECT_THROW((nn::LSTM{2, std::int64_t{1} << 62}), ValueError);
   EXPECT_THROW((nn::GRU{2, 3, {.num_layers = 0}}), ValueError);
   EXPECT_THROW((nn::GRU{2, 3, {.num_layers = INT64_MAX, .bidirectional = true}}), ValueError);
+  if (!testing::kSanitizer) {  // which ends a process that asks for so much
+    EXPECT_EQ(message_of<OutOfMemoryError>([] {
+                nn::GRU{2, 3, {.num_layers = std::int64_t{1} << 50}};
+              }),
+              "GRU: no memory for num_layers = 1125899906842624");
+  }
   EXPECT_THROW((nn::RNN{2, 3, {.num_layers = 2, .dropout = 1.5}}), ValueError);
   EXPECT_THROW((nn::RNN{2, 3, {.dtype = Dtype::i64}}), DtypeError);
   EXPECT_EQ(message_of<ValueError>([] {

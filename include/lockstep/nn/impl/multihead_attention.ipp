@@ -81,7 +81,7 @@ LOCKSTEP_INLINE std::int64_t MultiheadAttention::checked(std::int64_t embed, std
 LOCKSTEP_INLINE void MultiheadAttention::check_inputs(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
   (void)checked(embed_dim, num_heads);  // they may have been set since
-  lockstep::detail::check_probability("MultiheadAttention", dropout);
+  if (training) lockstep::detail::check_probability("MultiheadAttention", dropout);
   const auto fits = [&](const Tensor& x) {
     return x.dim() == query.dim() && x.size(-1) == embed_dim && batch_of(x) == batch_of(query);
   };

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,11 @@ LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t
     return Parameter(values);
   };
   const std::int64_t rows = static_cast<std::int64_t>(gates) * hidden;
-  weights.reserve(static_cast<std::size_t>(num_layers * directions()));
+  try {
+    weights.reserve(static_cast<std::size_t>(num_layers * directions()));
+  } catch (const std::bad_alloc&) {
+    fail<OutOfMemoryError>(layer, ": no memory for num_layers = ", num_layers);
+  }
   for (std::int64_t i = 0; i < num_layers * directions(); ++i) {
     nn::RecurrentWeights own;
     own.weight_ih = first({rows, i < directions() ? inputs : directions() * hidden});
