@@ -42,13 +42,15 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
   const detail::Deadline deadline(store.timeout());
   detail::WatchdogAddress address;
   if (rank == 0) {
+    options_.host = host_name(options_);
+    options_.check();
     address.token = random_token();
     server_ =
         std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options_);
     address.port = server_->port();
     store.set("watchdog", lockstep::detail::str(address.port, ' ', address.token, ' ',
-                                                host_name(options_), ' ', options_.interval.count(),
-                                                ' ', options_.heartbeat_timeout.count(), ' ',
+                                                options_.host, ' ', options_.interval.count(), ' ',
+                                                options_.heartbeat_timeout.count(), ' ',
                                                 options_.collective_timeout.count()));
     // Rank 0 itself reaches it here, whatever the others call the host. A number: the name
     // localhost is known only where /etc/hosts has it.
@@ -61,6 +63,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
                                 ": the value of key 'watchdog' is no watchdog's address");
     using std::chrono::milliseconds;
     options_ = {milliseconds(times[0]), milliseconds(times[1]), milliseconds(times[2])};
+    options_.check();
   }
   client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options_,
                                                      std::move(on_fault), faulted_);
