@@ -228,6 +228,22 @@ TEST(Replicas, OneThatThrowsReleasesThoseThatWaitForIt) {
   }
 }
 
+TEST(Replicas, AnErrorOfOnesOwnAroundAReleaseIsAFailure) {
+  struct Failing {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      if (ls::replicas::index() == 2) return x;
+      try {
+        return ls::replicas::all_reduce(x);
+      } catch (const ls::ReplicaReleased&) {
+        if (ls::replicas::index() == 0) throw;
+        std::throw_with_nested(std::runtime_error("batch 17"));
+      }
+    }
+  };
+  ls::DataParallel model{Failing{}, first_devices(3)};
+  EXPECT_TRUE(throws<std::runtime_error>([&] { model(ls::ones({3})); }, "replica 1", "batch 17"));
+}
+
 TEST(Replicas, OneThatReturnsEarlyReleasesThemToo) {
   struct Early {
     ls::Tensor forward(const ls::Tensor& x) const {

@@ -138,15 +138,19 @@ template <class Special, class Source, class Text>
   }
 }
 
-// True for a Consequence of another thread's error, also if it is nested in another exception.
+// Whether an error that has a Consequence nested in it is a consequence, too.
+enum class NestedConsequence { counts, does_not_count };
+
+// True for a Consequence of another thread's error.
 template <class Consequence>
-bool is_consequence(const std::exception_ptr& error) {
+bool is_consequence(const std::exception_ptr& error, NestedConsequence nested) {
   try {
     std::rethrow_exception(error);
   } catch (const Consequence&) {
     return true;
   } catch (const std::nested_exception& outer) {
-    return outer.nested_ptr() && is_consequence<Consequence>(outer.nested_ptr());
+    return nested == NestedConsequence::counts && outer.nested_ptr() &&
+           is_consequence<Consequence>(outer.nested_ptr(), nested);
   } catch (...) {
     return false;
   }
@@ -156,10 +160,10 @@ bool is_consequence(const std::exception_ptr& error) {
 // Consequence, or else the first: with `source_of` its index, and the text `text_of` its index. The
 // others that are no Consequence are listed after it. Does nothing if there is no error.
 template <class Consequence, class SourceOf, class TextOf>
-void relay_first(const std::vector<std::exception_ptr>& errors, const SourceOf& source_of,
-                 const TextOf& text_of) {
-  const auto failed = [](const std::exception_ptr& error) {
-    return error && !is_consequence<Consequence>(error);
+void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequence nested,
+                 const SourceOf& source_of, const TextOf& text_of) {
+  const auto failed = [nested](const std::exception_ptr& error) {
+    return error && !is_consequence<Consequence>(error, nested);
   };
   auto found = find_if(errors, failed);
   if (found == errors.end()) {

@@ -16,11 +16,12 @@ namespace lockstep::detail {
 LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& errors,
                                          const std::vector<Device>& devices) {
   const auto source_of = [&](std::size_t i) { return ReplicaFailure(i, devices[i]); };
-  relay_first<ReplicaReleased>(errors, source_of, [&](std::size_t i) {
-    const DescribedError caught = described(errors[i]);
-    return str("Caught ", caught.type_name(), " in replica ", i, " on device ", devices[i], '.',
-               caught.what ? "\n" + *caught.what : "");
-  });
+  relay_first<ReplicaReleased>(
+      errors, NestedConsequence::does_not_count, source_of, [&](std::size_t i) {
+        const DescribedError caught = described(errors[i]);
+        return str("Caught ", caught.type_name(), " in replica ", i, " on device ", devices[i], '.',
+                   caught.what ? "\n" + *caught.what : "");
+      });
 }
 
 }  // namespace lockstep::detail

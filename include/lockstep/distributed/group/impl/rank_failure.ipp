@@ -19,7 +19,9 @@ LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& 
     return RankFailure(static_cast<int>(i), devices[i]);
   };
   std::string first;  // what the first of them says
-  lockstep::detail::relay_first<RankGone>(errors, source_of, [&](std::size_t i) {
+  // A replica's RankGone is nested in its error.
+  constexpr auto nested = lockstep::detail::NestedConsequence::counts;
+  lockstep::detail::relay_first<RankGone>(errors, nested, source_of, [&](std::size_t i) {
     const std::string cause = lockstep::detail::described(errors[i]).text();
     const bool same = cause == first;
     if (first.empty()) first = cause;
