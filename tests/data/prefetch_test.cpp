@@ -271,6 +271,7 @@ TEST(Prefetch, AnIteratorThatHasBeenMovedFromIsAtTheEnd) {
   auto batches = prefetch(std::vector<Tensor>{counting(2), counting(2)}, kFirst);
   auto from = batches.begin();
   auto batch = std::move(from);
+  EXPECT_TRUE(from == batches.end());
   ++from;
   EXPECT_TRUE(from == batches.end());
   ++batch;

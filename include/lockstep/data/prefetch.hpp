@@ -64,7 +64,7 @@ class Prefetch {
     }
     void operator++(int) { advance(); }
     friend bool operator==(const Iterator& iterator, std::default_sentinel_t) {
-      return !iterator.current_;
+      return !iterator.worker_ || !iterator.current_;  // (no worker: moved from)
     }
 
    private:

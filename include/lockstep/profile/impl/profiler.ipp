@@ -71,16 +71,17 @@ LOCKSTEP_INLINE void Profiler::export_chrome_trace(const std::filesystem::path& 
 LOCKSTEP_INLINE void Profiler::add(detail::Timeline& timeline, std::size_t thread,
                                    const std::string& label,
                                    const detail::RecordedEvent& event) const {
+  const std::unique_ptr<detail::DeviceMark> begin_mark(event.begin_mark);
+  const std::unique_ptr<detail::DeviceMark> end_mark(event.end_mark);
   const auto drawn = [&](std::int64_t begin, std::int64_t end) {
     return FunctionEvent{event.name, "", begin - start_, end - start_, event.bytes};
   };
   const bool on_host = event.row.kind != Row::Kind::thread && !event.row.is_gpu();
   timeline.add(on_host ? detail::RowKey::of_device(event.row) : detail::RowKey::of_thread(label),
                thread, drawn(event.begin, event.end));
-  if (event.begin_mark == nullptr || event.end_mark == nullptr) return detail::discard(event);
-  const std::optional<std::int64_t> begin = event.begin_mark->time();
-  const std::optional<std::int64_t> end = event.end_mark->time();
-  detail::discard(event);
+  if (!begin_mark || !end_mark) return;
+  const std::optional<std::int64_t> begin = begin_mark->time();
+  const std::optional<std::int64_t> end = end_mark->time();
   if (!begin || !end) return;
   timeline.add(detail::RowKey::of_device(event.row), thread, drawn(*begin, std::max(*begin, *end)));
 }
