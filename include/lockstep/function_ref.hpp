@@ -6,6 +6,7 @@
 #include <concepts>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -19,14 +20,15 @@ class FunctionRef<Result(Args...)> {
  public:
   FunctionRef() = default;  // must not be called
   template <class F>
-  requires(!std::same_as<std::remove_cvref_t<F>, FunctionRef>) FunctionRef(F&& function)
+  requires(!std::same_as<std::remove_cvref_t<F>, FunctionRef> &&
+           std::is_invocable_r_v<Result, F&, Args...>) FunctionRef(F&& function)
       : object_(const_cast<void*>(reinterpret_cast<const void*>(std::addressof(function)))),
         call_([](void* object, Args... args) -> Result {
-          return static_cast<Result>(
-              (*reinterpret_cast<std::remove_reference_t<F>*>(object))(args...));
+          return static_cast<Result>((*reinterpret_cast<std::remove_reference_t<F>*>(object))(
+              std::forward<Args>(args)...));
         }) {}
 
-  Result operator()(Args... args) const { return call_(object_, args...); }
+  Result operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
 
  private:
   void* object_ = nullptr;

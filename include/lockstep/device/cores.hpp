@@ -91,11 +91,11 @@ class CoreBinding : NonCopyable {
 
 // Starts a thread that shares its starter's CoreBinding, if there is one. In it, usable_cores and
 // start_detached ignore the binding, as they do in its starter. A std::system_error if the system
-// has no thread.
+// has no thread, a std::bad_alloc if it has no memory.
 std::thread start_thread(std::function<void()> run);
 
 // Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
-// Called after `stay_loaded`. A std::system_error if the system has no thread.
+// Called after `stay_loaded`. Errors as those of start_thread.
 void start_detached(std::function<void()> run);
 
 }  // namespace lockstep::detail

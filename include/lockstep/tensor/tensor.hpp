@@ -87,8 +87,8 @@ class Tensor {
   // **Devices and streams.** Waits for the indices, which the host sorts; the values are added up
   // on the device's current stream.
   Tensor coalesce() const;
-  // The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: views of the
-  // tensor's own, so that whoever changes the values changes the tensor.
+  // The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: new views of
+  // the tensor's own each time, so that whoever changes the values changes the tensor.
   //
   // **Torch counterpart.** Tensor.indices and Tensor.values.
   // **Threads and exceptions.** A ValueError unless the tensor is coalesced.

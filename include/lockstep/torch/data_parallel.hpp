@@ -112,8 +112,9 @@ class DataParallel {
       : DataParallel(std::move(module), std::move(devices), Factory(), std::move(options)) {}
 
   template <std::invocable Make>
-  DataParallel(std::shared_ptr<Net> module, DeviceList devices, Make factory,
-               DataParallelOptions options = {})
+  requires std::convertible_to<std::invoke_result_t<Make&>, detail::ModulePtr> DataParallel(
+      std::shared_ptr<Net> module, DeviceList devices, Make factory,
+      DataParallelOptions options = {})
       : module_(std::move(module)), devices_(devices.list()), options_(std::move(options)) {
     detail::check_devices(devices_);
     lockstep::check<ModuleError>(module_ != nullptr, "the pointer to the module is null");

@@ -117,6 +117,7 @@ class LaneWorkers {
       }
       work();
     };
+    // (It refers to `help`, and to nothing in a forked child, where alone `dismiss` throws.)
     crew_.emplace(lanes_.size() - 1, help);
     work();
     crew_->dismiss();

@@ -110,7 +110,7 @@ class alignas(64) SharedWork {
   }
 
   template <class GoOn>
-  static void run_half(const Pieces& pieces, End end, Half& half, GoOn go_on) {
+  static void run_half(const Pieces& pieces, End end, Half& half, GoOn go_on) noexcept {
     std::uint64_t untaken = half.load(std::memory_order_relaxed);
     while (front_of(untaken) < back_of(untaken) && go_on()) {
       const std::uint64_t rest = end == End::front

@@ -15,7 +15,7 @@ namespace lockstep::detail {
 // nothing as long as none is called.
 //
 // Helper i, from 1 to `helpers`, runs `help(i)` once if it is called and comes before `dismiss`.
-// `help` must not throw.
+// `help` must not throw, and the crew only refers to it: it must outlive the crew.
 //
 // **Threads and exceptions.** Made, dismissed and destroyed by one thread. That thread and helpers
 // that have come may `call` and `make_urgent` others, but nobody calls a helper a second time.

@@ -52,7 +52,7 @@ class SharedShares {
     }
   }
 
-  // What a helper does that has come.
+  // What a helper does that has come: for the crew alone.
   void operator()(std::size_t helper);
 
  private:

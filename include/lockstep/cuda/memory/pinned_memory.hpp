@@ -22,6 +22,8 @@ namespace lockstep::cuda {
 // Having it costs nothing before the first tensor.
 class PinnedMemory {
  public:
+  PinnedMemory() = delete;
+
   static detail::HostAllocator& instance() {
     static auto& memory = *new detail::HostAllocator(Device(), {&take, &give_back});
     return memory;
