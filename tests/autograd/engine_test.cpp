@@ -379,6 +379,31 @@ TEST(Engine, ATensorChangedSinceForwardIsAnError) {
   }
 }
 
+// Of the memory that it has had, too.
+TEST(Engine, ATensorOfAnotherLayoutSinceForwardIsAnError) {
+  const auto matrix = [] { return from_values<double>({1, 2, 3, 4}, {2, 2}).requires_grad_(true); };
+  const auto says_so = [](const Tensor& y) {
+    return throws<AutogradError>([&] { y.sum().backward(); }, "another layout");
+  };
+  const Tensor turned = matrix();
+  const Tensor of_turned = turned * turned;
+  turned.set_data(turned.detach().t());
+  EXPECT_TRUE(says_so(of_turned));
+  const Tensor row = matrix();
+  const Tensor of_row = row * row;
+  row.set_data(row.detach().narrow(0, 1, 1));
+  EXPECT_TRUE(says_so(of_row));
+  const Tensor wide = matrix();
+  const Tensor of_wide = wide * wide;
+  wide.set_data(expand(wide.detach(), {3, 2, 2}));
+  EXPECT_TRUE(says_so(of_wide));
+  const Tensor same = matrix();
+  const Tensor of_same = same * same;
+  same.set_data(same.detach());
+  of_same.sum().backward();
+  EXPECT_EQ(same.grad().to_vector<double>(), (std::vector<double>{2, 4, 6, 8}));
+}
+
 TEST(Engine, DevicesRunBackwardInThreadsOfTheirOwn) {
   constexpr std::ptrdiff_t kDevices = 3;
   for (const Device& root : {Device(), Device("cpu:0")}) {

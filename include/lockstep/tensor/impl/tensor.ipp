@@ -132,7 +132,10 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
   check<DtypeError>(!impl_->requires_grad || is_floating_point(from.dtype),
                     "set_data: a tensor that requires grad cannot become one of ", from.dtype);
-  if (impl_->storage != from.storage) ++impl_->replaced;
+  const bool same = impl_->storage == from.storage && impl_->offset == from.offset &&
+                    impl_->dtype == from.dtype && impl_->shape == from.shape &&
+                    impl_->strides == from.strides;
+  if (!same) ++impl_->replaced;
   static_cast<detail::Elements&>(*impl_) = from;
 }
 
