@@ -244,6 +244,30 @@ TEST(Replicas, AnErrorOfOnesOwnAroundAReleaseIsAFailure) {
   EXPECT_TRUE(throws<std::runtime_error>([&] { model(ls::ones({3})); }, "replica 1", "batch 17"));
 }
 
+TEST(Replicas, TheCauseComesFirstWhereEveryReplicaWrapsWhatItCatches) {
+  struct Failing {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      try {
+        if (ls::replicas::index() == 2) throw ls::ValueError("the cause");
+        return ls::replicas::all_reduce(x);
+      } catch (...) {
+        std::throw_with_nested(
+            std::runtime_error("layer " + std::to_string(ls::replicas::index())));
+      }
+    }
+  };
+  ls::DataParallel model{Failing{}, first_devices(3)};
+  try {
+    model(ls::ones({3}));
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(dynamic_cast<const ls::ReplicaFailure&>(error).replica(), 2U);
+    const std::string text = error.what();
+    EXPECT_LT(text.find("layer 2"), text.find("layer 0")) << text;
+    EXPECT_NE(text.find("in replica 1 on device cpu:1.\nlayer 1"), std::string::npos) << text;
+  }
+}
+
 TEST(Replicas, OneThatReturnsEarlyReleasesThemToo) {
   struct Early {
     ls::Tensor forward(const ls::Tensor& x) const {

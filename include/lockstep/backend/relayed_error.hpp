@@ -156,16 +156,20 @@ bool is_consequence(const std::exception_ptr& error, NestedConsequence nested) {
   }
 }
 
-// Relays the first of several threads' errors, null where a thread has none, that is no
-// Consequence, or else the first: with `source_of` its index, and the text `text_of` its index. The
-// others that are no Consequence are listed after it. Does nothing if there is no error.
+// Relays the first of several threads' errors, null where a thread has none, that neither is nor
+// has nested in it a Consequence; or else the first that is no Consequence, or the first: with
+// `source_of` its index, and the text `text_of` its index. The others that are no Consequence are
+// listed after it. Does nothing if there is no error.
 template <class Consequence, class SourceOf, class TextOf>
 void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequence nested,
                  const SourceOf& source_of, const TextOf& text_of) {
   const auto failed = [nested](const std::exception_ptr& error) {
     return error && !is_consequence<Consequence>(error, nested);
   };
-  auto found = find_if(errors, failed);
+  auto found = find_if(errors, [](const std::exception_ptr& error) {
+    return error && !is_consequence<Consequence>(error, NestedConsequence::counts);
+  });
+  if (found == errors.end()) found = find_if(errors, failed);
   if (found == errors.end()) {
     found = find_if(errors, [](const std::exception_ptr& error) { return error != nullptr; });
   }
@@ -173,8 +177,8 @@ void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequenc
   const auto first = static_cast<std::size_t>(found - errors.begin());
   relay<Consequence>(*found, source_of(first), [&] {
     std::string text = text_of(first);
-    for (std::size_t i = first + 1; i < errors.size(); ++i) {
-      if (failed(errors[i])) text += "\nAlso: " + text_of(i);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      if (i != first && failed(errors[i])) text += "\nAlso: " + text_of(i);
     }
     return text;
   });
