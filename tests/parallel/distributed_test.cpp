@@ -957,6 +957,9 @@ TEST(DistributedDataParallel, OneThatHasBeenMovedFromSaysSo) {
     EXPECT_TRUE(says_so([&] { (void)from.logging_data(); }));
     EXPECT_TRUE(says_so([&] { from.register_comm_hook({}); }));
     EXPECT_TRUE(says_so([&] { from.join([] {}); }));
+    // Within its own join, too, where it is to stay.
+    DistributedDataParallel joined{Affine(), group};
+    EXPECT_NO_THROW(joined.join([&] { const auto other = std::move(joined); }));
     return 0;
   });
 }

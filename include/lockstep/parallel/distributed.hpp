@@ -213,16 +213,19 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
    public:
     explicit Hook(DistributedDataParallel& model) : model_(model) {}
     ~Hook() override {
-      if (begun_) model_.leave_join();
+      if (!reducer_) return;
+      model_.join_.reset();
+      reducer_->end_join();
     }
     void begin(const JoinContext& context) override {
-      model_.reducer()->begin_join(context, kBackward);
+      std::shared_ptr<detail::Reducer> reducer = model_.reducer();
+      reducer->begin_join(context, kBackward);
       model_.join_.emplace(context);
-      begun_ = true;
+      reducer_ = std::move(reducer);
     }
     void main_hook(int phase, const JoinRound& round) override {
       if (phase == kBackward) {
-        model_.reducer_->shadow(round);
+        reducer_->shadow(round);
       } else if (model_.options_.forward_sync_buffers) {
         model_.synchronize_buffers(round.first_active());
       }
@@ -234,13 +237,8 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
 
    private:
     DistributedDataParallel& model_;
-    bool begun_ = false;
+    std::shared_ptr<detail::Reducer> reducer_;  // set once it has begun
   };
-
-  void leave_join() noexcept {
-    join_.reset();
-    reducer_->end_join();
-  }
 
   struct Timer {
     detail::Reducer* reducer;  // null: not of an iteration
