@@ -57,6 +57,17 @@ TEST(DataLoader, LeavesOutAPartOfABatch) {
   EXPECT_EQ(pass(large), std::vector<Indices>{});
 }
 
+TEST(DataLoader, AnIteratorThatHasBeenMovedFromIsAtTheEnd) {
+  DataLoader loader{TensorDataset{arange(4)}, {.batch_size = 2}};
+  auto from = loader.begin();
+  auto batch = std::move(from);
+  EXPECT_TRUE(from == loader.end());
+  ++from;
+  EXPECT_TRUE(from == loader.end());
+  ++batch;
+  EXPECT_EQ(values_of<std::int64_t>(std::get<0>(*batch)), (Indices{2, 3}));
+}
+
 TEST(DataLoader, BatchesMayBeLargerThanTheDataset) {
   DataLoader loader{TensorDataset{arange(2)}, {.batch_size = INT64_MAX}};
   EXPECT_EQ(loader.size(), 1);

@@ -86,7 +86,7 @@ class DataLoader {
     }
     void operator++(int) { advance(); }
     friend bool operator==(const Iterator& iterator, std::default_sentinel_t) {
-      return !iterator.batch_;
+      return !iterator.pass_ || !iterator.batch_;  // (no pass: moved from)
     }
 
    private:
