@@ -711,9 +711,9 @@ TEST(WatchdogOptions, AHostHasNoBlanks) {
   options.check();
   const testing::EnvironmentVariable master("MASTER_ADDR", "127.0.0.1 0");
   HashStore store;
-  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(0, 2, store); }, "host is '127.0.0.1 0'"));
+  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(0, 2, store); }, "MASTER_ADDR is '127.0.0.1 0'"));
   store.set("watchdog", "1 1 127.0.0.1 0 1000 1000");
-  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(1, 2, store); }, "interval is 0 ms"));
+  EXPECT_TRUE(throws<StoreError>([&] { Watchdog(1, 2, store); }, "'watchdog'", "interval is 0 ms"));
 }
 
 // A process that was stopped has not listened meanwhile, and blames nobody for that time.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 namespace lockstep::distributed {
 
@@ -35,6 +36,9 @@ struct WatchdogOptions {
 };
 
 namespace detail {
+
+// A ValueError, which names where the host comes from, if that cannot be a machine's.
+void check_host(const char* source, std::string_view host);
 
 // True unless LOCKSTEP_WATCHDOG is 0 in the environment.
 bool watch_is_wanted();

@@ -42,15 +42,13 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
   const detail::Deadline deadline(store.timeout());
   detail::WatchdogAddress address;
   if (rank == 0) {
-    options_.host = host_name(options_);
-    options_.check();
     address.token = random_token();
     server_ =
         std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options_);
     address.port = server_->port();
     store.set("watchdog", lockstep::detail::str(address.port, ' ', address.token, ' ',
-                                                options_.host, ' ', options_.interval.count(), ' ',
-                                                options_.heartbeat_timeout.count(), ' ',
+                                                host_name(options_), ' ', options_.interval.count(),
+                                                ' ', options_.heartbeat_timeout.count(), ' ',
                                                 options_.collective_timeout.count()));
     // Rank 0 itself reaches it here, whatever the others call the host. A number: the name
     // localhost is known only where /etc/hosts has it.
@@ -63,7 +61,12 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
                                 ": the value of key 'watchdog' is no watchdog's address");
     using std::chrono::milliseconds;
     options_ = {milliseconds(times[0]), milliseconds(times[1]), milliseconds(times[2])};
-    options_.check();
+    try {
+      options_.check();
+    } catch (const ValueError& error) {
+      lockstep::detail::fail<StoreError>(store.name(),
+                                         ": the value of key 'watchdog': ", error.what());
+    }
   }
   client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options_,
                                                      std::move(on_fault), faulted_);
@@ -122,7 +125,10 @@ LOCKSTEP_INLINE std::uint64_t Watchdog::random_token() {
 
 LOCKSTEP_INLINE std::string Watchdog::host_name(const WatchdogOptions& options) {
   if (!options.host.empty()) return options.host;
-  if (const char* const master = std::getenv("MASTER_ADDR"); master && *master) return master;
+  if (const char* const master = std::getenv("MASTER_ADDR"); master && *master) {
+    detail::check_host("MASTER_ADDR", master);
+    return master;
+  }
   std::array<char, 256> own{};
   std::string ignored;
   const bool known = ::gethostname(own.data(), own.size() - 1) == 0 && own[0] != '\0' &&

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 namespace lockstep::distributed::detail {
@@ -24,6 +23,11 @@ inline std::chrono::milliseconds seconds_from_environment(const char* variable,
   lockstep::check<ValueError>(seconds && *seconds >= 0.001 && *seconds <= kMost, variable,
                               " must be a number of seconds above 0, not '", set, '\'');
   return std::chrono::milliseconds(std::llround(*seconds * 1000));
+}
+
+LOCKSTEP_INLINE void check_host(const char* source, std::string_view host) {
+  lockstep::check<ValueError>(host.find_first_of(" \t\n\v\f\r") == std::string_view::npos, source,
+                              " is '", host, "', but a machine's name or address has no blanks");
 }
 
 LOCKSTEP_INLINE bool watch_is_wanted() {
@@ -48,9 +52,7 @@ LOCKSTEP_INLINE void WatchdogOptions::check() const {
   lockstep::check<ValueError>(collective_timeout.count() > 0,
                               "WatchdogOptions.collective_timeout is ", collective_timeout.count(),
                               " ms, but must be more than 0");
-  lockstep::check<ValueError>(host.find_first_of(" \t\n\v\f\r") == std::string::npos,
-                              "WatchdogOptions.host is '", host,
-                              "', but a machine's name or address has no blanks");
+  detail::check_host("WatchdogOptions.host", host);
 }
 
 LOCKSTEP_INLINE WatchdogOptions WatchdogOptions::from_environment() {
