@@ -195,7 +195,14 @@ TEST(Optimizer, IsMovedAndNotCopied) {
   optim::SGD moved = std::move(sgd);
   moved.step();
   EXPECT_EQ(values_of(parameter), Values{-3}) << "with the momentum of the first step";
-  EXPECT_TRUE(throws<ValueError>([&] { sgd.step(); }, "SGD: it has been moved from"));
+  const auto refuses = [](const auto& use) {
+    return throws<ValueError>(use, "SGD: it has been moved from");
+  };
+  EXPECT_TRUE(refuses([&] { sgd.step(); }));
+  EXPECT_TRUE(refuses([&] { sgd.zero_grad(); }));
+  EXPECT_TRUE(refuses([&] { (void)sgd.state_dict(); }));
+  EXPECT_TRUE(refuses([&] { sgd.load_state_dict({}); }));
+  EXPECT_TRUE(refuses([&] { (void)sgd.lr(); }));
 }
 
 TEST(Optimizer, StaysValidWhenTheModuleIsMoved) {

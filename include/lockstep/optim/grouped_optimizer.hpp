@@ -120,6 +120,7 @@ class GroupedOptimizer : public Optimizer {
   //
   // **Torch counterpart.** Optimizer.state_dict.
   StateDict state_dict() const {
+    check_not_moved();
     StateDict dict;
     std::int64_t listed = 0;
     for (std::size_t group = 0; group < group_count(); ++group) {
@@ -145,6 +146,7 @@ class GroupedOptimizer : public Optimizer {
   // another shape, or a ValueError for a setting that the constructor would not take; nothing has
   // been changed then.
   void load_state_dict(const StateDict& dict) {
+    check_not_moved();
     lockstep::detail::StateReader reader(name(), dict);
     std::vector<Options> options;
     for (std::size_t group = 0; group < group_count(); ++group) {

@@ -89,6 +89,7 @@ class Optimizer {
   virtual double lr_of(std::size_t group) const = 0;
   virtual void set_lr_of(std::size_t group, double lr) = 0;
 
+  void check_not_moved() const;
   void check_group(std::size_t group) const;
 
   // Calls `update(group, i, parameter, gradient, stream)` for each parameter that has a gradient.
@@ -98,7 +99,7 @@ class Optimizer {
   // there: they are launched before this returns or throws, while the two tensors are there.
   template <class Update, class Reason>
   void update_each(Update&& update, Reason&& against_sparse) const {
-    check<ValueError>(!parameters_.empty(), name_, ": it has been moved from");
+    check_not_moved();
     const NoGradGuard guard;
     const profile::RecordFunction range("optimizer", parameters_[0].device());
     std::vector<Tensor> gradients;

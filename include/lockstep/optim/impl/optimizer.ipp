@@ -29,6 +29,7 @@ LOCKSTEP_INLINE void check_setting(const char* optimizer, const char* setting, d
 }
 
 LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {
+  check_not_moved();
   for (const Tensor& parameter : parameters_) {
     const Tensor grad = set_to_none ? Tensor() : parameter.grad();
     if (!grad.defined()) {
@@ -115,7 +116,12 @@ LOCKSTEP_INLINE void Optimizer::append(const ParameterList& list, bool one_of_se
   ends_.push_back(parameters_.size());
 }
 
+LOCKSTEP_INLINE void Optimizer::check_not_moved() const {
+  check<ValueError>(!parameters_.empty(), name_, ": it has been moved from");
+}
+
 LOCKSTEP_INLINE void Optimizer::check_group(std::size_t group) const {
+  check_not_moved();
   check<IndexError>(group < group_count(), name_, ": group ", group, " is not there: there are ",
                     group_count());
 }
