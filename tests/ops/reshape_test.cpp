@@ -81,6 +81,7 @@ TEST(Reshape, FlattenJoinsDimensions) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 62;
   EXPECT_EQ(flatten(zeros({0, kLarge, 1}), 1).sizes(), (Shape{0, kLarge}));
   EXPECT_EQ(reshape(zeros({0, kLarge}), {kLarge, -1}).sizes(), (Shape{kLarge, 0}));
+  EXPECT_EQ(reshape(zeros({0, kLarge}), {kLarge, 4, -1}).sizes(), (Shape{kLarge, 4, 0}));
   expect_error<ShapeError>(
       [] {
         (void)flatten(zeros({0, kLarge, 4}), 1);

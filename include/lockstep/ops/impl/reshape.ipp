@@ -76,7 +76,7 @@ inline Shape resolve_shape(const Shape& from, const Shape& shape) {
     const auto known = joined_size(result);
     check<ShapeError>(known != 0, "reshape: cannot reshape a tensor of shape ", from,
                       " into shape ", shape, ": the size −1 could be any value");
-    if (known) result[open] = count / *known;
+    result[open] = known ? count / *known : 0;
   }
   check<ShapeError>(joined_size(result) == count, "reshape: shape ", shape,
                     " is invalid for a tensor of shape ", from, " with ", count, " elements");

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 // The kernels that apply a function to one or two elements at a time, and the functions of
 // arithmetic.
