@@ -43,6 +43,7 @@
 #include <exception>
 #include <functional>
 #include <future>
+#include <latch>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -483,12 +484,14 @@ ProcessGroup watched_group(int rank, const std::shared_ptr<distributed::detail::
 TEST(NcclWatchdog, IsThatOfTheGroupThatCarriedTheId) {
   distributed::HashStore store;
   const auto world = std::make_shared<distributed::detail::ThreadWorld>(2);
+  std::latch both_have_it(2);
   on_threads(2, [&](int rank) {
     const ProcessGroup carries = watched_group(rank, world, store);
     const ProcessGroup group = nccl::process_group(carries, rank == 0 ? "cuda:3" : "cuda:4");
     const Tensor value = filled(group, 3, 1);
     group.all_reduce(value).wait();
     EXPECT_EQ(values_of(value), repeated(3, 2));
+    both_have_it.arrive_and_wait();
     if (rank == 1) return carries.impl()->watch().abort("it is tired");
     EXPECT_TRUE(
         throws<WatchdogError>([&] { std::rethrow_exception(error_of(group.all_reduce(value))); },
