@@ -13,8 +13,8 @@ namespace lockstep::detail {
 template <class Signature>
 class FunctionRef;
 
-// A callable of any type, for code that is compiled once: refers to it, and so must not outlive it
-// (as C++26's std::function_ref).
+// A reference to a callable of any type, for code that is compiled once. It must not outlive the
+// callable. Standard counterpart: C++26's std::function_ref.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:

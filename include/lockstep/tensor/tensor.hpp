@@ -300,7 +300,7 @@ struct TensorImpl : NonCopyable, Elements {
   // Whether `hooks` may have some that come before `grad` changes. Relaxed: a pass that runs while
   // the first one is added need not call it.
   std::atomic<bool> gradient_hooks{false};
-  std::uint32_t replaced = 0;  // how often set_data has given it other memory or a layout
+  std::uint32_t replaced = 0;  // how often set_data has changed its memory or layout
   bool inference = false;      // made in inference mode, or a view of what was
   bool requires_grad = false;
   std::size_t output_nr = 0;  // which output of grad_fn this is

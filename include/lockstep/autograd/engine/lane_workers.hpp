@@ -117,7 +117,8 @@ class LaneWorkers {
       }
       work();
     };
-    // (It refers to `help`, and to nothing in a forked child, where alone `dismiss` throws.)
+    // The crew refers to `help`, which ends with this call, as the crew does. Only in a forked child
+    // does `dismiss` throw and the crew stay, and there is no helper there.
     crew_.emplace(lanes_.size() - 1, help);
     work();
     crew_->dismiss();
