@@ -117,8 +117,8 @@ class LaneWorkers {
       }
       work();
     };
-    // The crew refers to `help`, which ends with this call, as the crew does. Only in a forked child
-    // does `dismiss` throw and the crew stay, and there is no helper there.
+    // The crew refers to `help`, which ends with this call, as the crew does. Only in a forked
+    // child does `dismiss` throw and the crew stay, and there is no helper there.
     crew_.emplace(lanes_.size() - 1, help);
     work();
     crew_->dismiss();
