@@ -26,8 +26,7 @@ inline Tensor max_pool2d(const Tensor& x, Size2d kernel) { return max_pool2d(x, 
 // them. The padding adds zeros; with `count_include_pad` false they do not count.
 //
 // **Torch counterpart.** torch.nn.functional.avg_pool2d, without ceil_mode and divisor_override.
-// **Threads and exceptions.** As max_pool2d; a ShapeError for a kernel with more elements than
-// memory can hold.
+// **Threads and exceptions.** As max_pool2d.
 Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding = 0,
                   bool count_include_pad = true);
 
