@@ -611,20 +611,10 @@ TEST(NcclConnecting, ARankThatNeverComesIsNamed) {
 }
 
 // What process_group does up to where it connects.
-struct Comer {
-  Comer(int rank, distributed::Store& store)
-      : own("nccl/1", std::shared_ptr<distributed::Store>(std::shared_ptr<void>(), &store)) {
-    nccl::detail::RankArrivals here(rank, 2, own, "here");
-    here.arrive();
-    watch = nccl::detail::watch_over(rank, 2, own);
-    id = nccl::detail::share_id(rank, "cuda:4", own);
-    here.wait_for_all(distributed::detail::Deadline(own.timeout()), watch);
-  }
-
-  distributed::PrefixStore own;
-  distributed::detail::GroupWatch watch;
-  ncclUniqueId id;
-};
+nccl::detail::Meeting meet(int rank, distributed::Store& store) {
+  distributed::PrefixStore own("nccl/1", {std::shared_ptr<void>(), &store});
+  return nccl::detail::meet(own, rank, 2, "cuda:4");
+}
 
 // The time for connecting is counted from when all have come: another one, here.
 TEST(NcclConnecting, ARankThatGoesMeanwhileIsNamed) {
@@ -634,7 +624,7 @@ TEST(NcclConnecting, ARankThatGoesMeanwhileIsNamed) {
     if (rank == 1) {
       (void)nccl::detail::share_id(1, "cuda:4", store);  // rank 0 is there
       store.set_timeout(std::chrono::milliseconds(200));
-      return nccl::detail::RankArrivals(1, 2, store, "here").arrive();
+      return nccl::detail::RankArrivals(1, 2, store, "ready").arrive();
     }
     EXPECT_TRUE(throws<NcclError>([&] { (void)nccl::detail::connect_by(store, 0, 2, "cuda:3"); },
                                   "rank 0 of 2, on cuda:3, has waited for the others to connect",
@@ -645,7 +635,7 @@ TEST(NcclConnecting, ARankThatGoesMeanwhileIsNamed) {
 TEST(NcclConnecting, TheWatchdogEndsIt) {
   distributed::HashStore store;
   on_threads(2, [&](int rank) {
-    if (rank == 1) return Comer(1, store).watch.abort("it is tired");
+    if (rank == 1) return meet(1, store).watch.abort("it is tired");
     EXPECT_TRUE(throws<WatchdogError>([&] { (void)nccl::process_group(0, 2, "cuda:3", store); },
                                       "rank 1 has failed: it is tired"));
   });
@@ -697,10 +687,10 @@ TEST(NcclConnecting, WaitsForASlowRank) {
       EXPECT_EQ(values_of(value), repeated(3, 3));
     };
     if (rank == 0) return expect_sum(nccl::process_group(0, 2, "cuda:3", store));
-    const Comer comer(1, store);
+    const nccl::detail::Meeting met = meet(1, store);
     std::ptrdiff_t looks = 0;
     while (looks < 3) looks += count_of(cudasim::take_calls(), "ncclCommGetAsyncError");
-    expect_sum(nccl::detail::connect(1, 2, "cuda:4", comer.id, comer.watch,
+    expect_sum(nccl::detail::connect(1, 2, "cuda:4", met.id, met.watch,
                                      distributed::detail::Deadline(store.timeout()),
                                      [] { return ""; }));
   });

@@ -158,13 +158,10 @@ TEST(NcclLeaving, BecauseOfWhateverTellsTheOthers) {
     }
     // What process_group makes.
     distributed::PrefixStore own("nccl/1", {std::shared_ptr<void>(), &store});
-    nccl::detail::RankArrivals here(1, 2, own, "here");
-    here.arrive();
-    const distributed::detail::GroupWatch watch = nccl::detail::watch_over(1, 2, own);
-    const ncclUniqueId id = nccl::detail::share_id(1, kDevices[1], own);
-    here.wait_for_all(distributed::detail::Deadline(own.timeout()), watch);
-    auto comm = cuda::connect_rank(1, 2, id, kDevices[1], [&] { watch.check(); });
-    cuda::NcclCarrier carrier(1, 2, kDevices[1], std::move(comm), watch, std::chrono::seconds(300));
+    const nccl::detail::Meeting met = nccl::detail::meet(own, 1, 2, kDevices[1]);
+    auto comm = cuda::connect_rank(1, 2, met.id, kDevices[1], [&] { met.watch.check(); });
+    cuda::NcclCarrier carrier(1, 2, kDevices[1], std::move(comm), met.watch,
+                              std::chrono::seconds(300));
     connected.get_future().wait();
     carrier.leave(std::make_exception_ptr(42));
   });

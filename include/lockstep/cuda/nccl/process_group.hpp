@@ -139,27 +139,41 @@ inline ncclUniqueId share_id(int rank, Device device, distributed::Store& store)
   return id;
 }
 
-// Connects the ranks that share a store.
-inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank, int size,
-                                            Device device) {
+// What the ranks that share a store have in common before NCCL connects them.
+struct Meeting {
+  distributed::detail::GroupWatch watch;
+  ncclUniqueId id;
+};
+
+// Returns when all ranks have their watchdogs and the id: one that fails from here on tells the
+// others by its watchdog, which those that came later would not find any more.
+inline Meeting meet(distributed::Store& store, int rank, int size, Device device) {
   const distributed::detail::Deadline arriving(store.timeout());
   RankArrivals here(rank, size, store, "here");
-  distributed::detail::GroupWatch watch;
-  ncclUniqueId id{};
+  here.arrive();
+  Meeting meeting{};
   try {
-    here.arrive();
-    watch = watch_over(rank, size, store);
-    id = share_id(rank, device, store);
-    here.wait_for_all(arriving, watch);
+    meeting.watch = watch_over(rank, size, store);
+    meeting.id = share_id(rank, device, store);
   } catch (const distributed::StoreError& error) {
     const std::string missing = here.missing();
     if (missing.empty()) throw;
     throw distributed::StoreError(lockstep::detail::str(error.what(), "; not there: ", missing));
   }
+  RankArrivals ready(rank, size, store, "ready");
+  ready.arrive();
+  ready.wait_for_all(arriving, meeting.watch);
+  return meeting;
+}
+
+// Connects the ranks that share a store.
+inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank, int size,
+                                            Device device) {
+  const Meeting meeting = meet(store, rank, size, device);
   // Counted from when the last rank has come, so that all ranks' time is up at about the same
   // moment.
   const distributed::detail::Deadline connecting(store.timeout());
-  return connect(rank, size, device, id, watch, connecting, [&] {
+  return connect(rank, size, device, meeting.id, meeting.watch, connecting, [&] {
     const std::string silent = RankArrivals(rank, size, store, "late").missing_after_grace();
     return silent.empty() ? std::string(": they are there, and cannot reach each other")
                           : "; not there any more: " + silent;
