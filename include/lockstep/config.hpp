@@ -27,7 +27,13 @@
 // function that is defined there. A compiler emits a class's table of virtual functions, and all
 // functions in that table, in each file that defines the first virtual function that the class does
 // not declare inline; header-only, that would be every file.
-#if !defined(LOCKSTEP_SEPARATE_COMPILATION)
+// nvcc's passes for the GPU compile kernels, which stand in headers: the host's definitions, which
+// they would parse and drop, are left to its pass for the host. With relocatable device code, where
+// nvcc wants every pass to see the same definitions, they do.
+#if !defined(LOCKSTEP_SEPARATE_COMPILATION) && defined(__CUDA_ARCH__) && !defined(__CUDACC_RDC__)
+#define LOCKSTEP_CUDA_DEFINITIONS
+#define LOCKSTEP_INLINE
+#elif !defined(LOCKSTEP_SEPARATE_COMPILATION)
 #define LOCKSTEP_DEFINITIONS
 #define LOCKSTEP_CUDA_DEFINITIONS
 #define LOCKSTEP_INLINE inline
