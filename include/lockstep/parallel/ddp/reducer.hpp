@@ -66,8 +66,14 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   void register_comm_hook(CommHook hook);
 
   // From here to end_join, passes are announced as `phase` of a join.
-  void begin_join(const JoinContext& context, int phase);
-  void end_join();
+  void begin_join(const JoinContext& context, int phase) {
+    const std::lock_guard lock(mutex_);
+    join_.begin(context, phase);
+  }
+  void end_join() {
+    const std::lock_guard lock(mutex_);
+    join_.end();
+  }
 
   // Runs the collectives of another rank's pass on one that has joined, whose gradients become the
   // others' mean.
@@ -78,9 +84,14 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // be each rank's own.
   void begin_forward(const TensorWalk& model);
 
-  void add_forward_time(std::chrono::nanoseconds time);
-
-  DDPLoggingData logging_data() const;
+  void add_forward_time(std::chrono::nanoseconds time) {
+    const std::lock_guard lock(mutex_);
+    log_.forward_time += time;
+  }
+  DDPLoggingData logging_data() const {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -140,8 +151,6 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   std::string where_missing(bool joined) const;
 
   [[noreturn]] void fail_unexpected(std::size_t i) const;
-
-  void settle(const std::vector<std::int32_t>& ranks);
 
   void take_note(bool first, bool joined);
 

@@ -12,7 +12,6 @@
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/ddp/bucket_assignment.hpp>
-#include <lockstep/parallel/ddp/reducer_errors.hpp>
 #include <lockstep/parallel/ddp/reducer_sparse.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -330,8 +329,12 @@ class ReducerBuckets {
   // Whether the parameter gets sparse gradients. Throws if `grad` is of the other kind.
   bool is_sparse(std::size_t i, const Tensor& grad) const {
     const bool sparse = slots_[i].sparse;
-    if (grad.defined() && grad.is_sparse() != sparse) fail_other_layout(sparse, names({i}));
-    return sparse;
+    if (!grad.defined() || grad.is_sparse() == sparse) return sparse;
+    fail<ModuleError>("DistributedDataParallel: Expected variable to have ",
+                      sparse ? "sparse" : "dense", " gradient: parameter ", names({i}),
+                      sparse ? " is marked by expect_sparse_gradient, and got a dense one"
+                             : " is not marked by expect_sparse_gradient, and got a sparse one: "
+                               "mark it on every rank before the DistributedDataParallel is made");
   }
 
   void check_unchanged(std::size_t i, const Tensor& grad) const {

@@ -19,7 +19,6 @@
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
 #include <lockstep/parallel/ddp/reducer.hpp>
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
-#include <lockstep/parallel/ddp/reducer_errors.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/join.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -95,18 +94,11 @@ LOCKSTEP_INLINE void Reducer::register_comm_hook(CommHook hook) {
   check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
   check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
   const std::vector<std::size_t> sparse = buckets_->with_sparse_gradients();
-  if (!sparse.empty()) fail_hook_and_sparse(buckets_->names(sparse));
+  check<ValueError>(sparse.empty(),
+                    "register_comm_hook: a hook reduces buckets of dense gradients, but those of "
+                    "parameters ",
+                    buckets_->names(sparse), " are sparse");
   comm_hook_ = std::move(hook);
-}
-
-LOCKSTEP_INLINE void Reducer::begin_join(const JoinContext& context, int phase) {
-  const std::lock_guard lock(mutex_);
-  join_.begin(context, phase);
-}
-
-LOCKSTEP_INLINE void Reducer::end_join() {
-  const std::lock_guard lock(mutex_);
-  join_.end();
 }
 
 LOCKSTEP_INLINE void Reducer::shadow(const JoinRound& round) {
@@ -129,18 +121,12 @@ LOCKSTEP_INLINE void Reducer::begin_forward(const TensorWalk& model) {
   model.for_each([this](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     const bool trained =
         kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad();
-    if (trained && !claims_.has(tensor)) fail_replaced(path.name());
+    if (!trained || claims_.has(tensor)) return;
+    fail<ModuleError>("DistributedDataParallel: parameter \"", path.name(),
+                      "\" was replaced, added or unfrozen after the DistributedDataParallel was "
+                      "made, and its gradient would remain each rank's own: change the module "
+                      "before, or wrap it again");
   });
-}
-
-LOCKSTEP_INLINE void Reducer::add_forward_time(std::chrono::nanoseconds time) {
-  const std::lock_guard lock(mutex_);
-  log_.forward_time += time;
-}
-
-LOCKSTEP_INLINE DDPLoggingData Reducer::logging_data() const {
-  const std::lock_guard lock(mutex_);
-  return log_;
 }
 
 LOCKSTEP_INLINE void Reducer::abandon() noexcept {
@@ -268,7 +254,10 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   log_.wait_time += Clock::now() - last_gradient;
 
   check_missing(missing, ranks, round.active(), joined);
-  settle(ranks);
+  usage_.set_ranks(ranks);
+  for (const std::size_t i : usage_.in_state(State::unused)) {
+    if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
+  }
   take_note(first, joined);
   if (first && !find_unused_) rebuild(round.first_active());
 }
@@ -289,9 +278,25 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
   const bool somewhere = any_of(ranks, [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
   const std::string names = buckets_->names(missing);
-  if (!missing.empty() && static_graph_) fail_static_graph_unused(group_.rank(), names);
-  if (!missing.empty()) fail_unused(group_.rank(), names);
-  if (somewhere) fail_unused_elsewhere(group_.rank(), where, joined);
+  const int rank = group_.rank();
+  check<AutogradError>(missing.empty() || !static_graph_,
+                       "DistributedDataParallel: Your training graph has changed in this "
+                       "iteration, e.g., one parameter is used in first iteration, but then got "
+                       "unused in the second iteration. this is not compatible with static_graph "
+                       "set to True. Parameter indices which did not receive grad for rank ",
+                       rank, ": ", names);
+  constexpr const char* kUnused =
+      "DistributedDataParallel: your module has parameters that were not used in producing loss. ";
+  constexpr const char* kRemedy =
+      ". If that is meant, set find_unused_parameters; else see to it that all outputs of forward "
+      "take part in the loss";
+  check<AutogradError>(missing.empty(), kUnused,
+                       "Parameter indices which did not receive grad for rank ", rank, ": ", names,
+                       kRemedy);
+  check<AutogradError>(
+      !somewhere, kUnused, joined ? "This rank, " : "All got a gradient on this rank, ", rank,
+      joined ? ", has no inputs left; of those that have, " : ", but not on all others: ", where,
+      kRemedy);
 }
 
 LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
@@ -319,16 +324,17 @@ LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
 }
 
 LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {
-  const bool unused = usage_.state(i) == State::unused;
-  if (unused && static_graph_) fail_static_graph_used(group_.rank(), buckets_->names({i}));
-  fail_second_gradient(group_.rank(), buckets_->names({i}));
-}
-
-LOCKSTEP_INLINE void Reducer::settle(const std::vector<std::int32_t>& ranks) {
-  usage_.set_ranks(ranks);
-  for (const std::size_t i : usage_.in_state(State::unused)) {
-    if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
-  }
+  check<AutogradError>(usage_.state(i) != State::unused || !static_graph_,
+                       "DistributedDataParallel: Your training graph has changed in this "
+                       "iteration, e.g., one parameter is unused in first iteration, but then got "
+                       "used in the second iteration. this is not compatible with static_graph set "
+                       "to True. On rank ",
+                       group_.rank(), ", it is parameter ", buckets_->names({i}));
+  fail<AutogradError>(
+      "DistributedDataParallel: Expected to mark a variable ready only once. On rank ",
+      group_.rank(), ", parameter ", buckets_->names({i}),
+      " got a gradient after its bucket had been handed over: does an operation call backward "
+      "within its own?");
 }
 
 LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
