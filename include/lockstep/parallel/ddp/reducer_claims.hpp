@@ -6,6 +6,7 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <unordered_map>
 #include <vector>
 
 namespace lockstep::detail {
@@ -20,15 +21,10 @@ class ReducerClaims : NonCopyable {
   explicit ReducerClaims(const std::vector<NamedParameter>& parameters);
   ~ReducerClaims();
 
-  bool has(const Tensor& parameter) const;
+  bool has(const Tensor& parameter) const { return mine_.contains(parameter.impl().get()); }
 
  private:
-  struct Table;
-
-  // Nothing yet: where the other constructor throws, the destructor ends what has been claimed.
-  ReducerClaims() = default;
-
-  std::vector<Tensor> mine_;  // alive as long as they are claimed, in the order of their addresses
+  std::unordered_map<const TensorImpl*, Tensor> mine_;  // alive as long as they are claimed
 };
 
 }  // namespace lockstep::detail

@@ -6,54 +6,41 @@
 #include <lockstep/parallel/ddp/reducer_claims.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <functional>
 #include <mutex>
-#include <unordered_set>
+#include <set>
 #include <vector>
 
 namespace lockstep::detail {
 
-// Never destroyed.
-struct ReducerClaims::Table {
+// Those of all Reducers. Never destroyed.
+struct ClaimedParameters {
   std::mutex mutex;
-  std::unordered_set<const TensorImpl*> claimed;
+  std::set<const TensorImpl*> all;
 
-  static Table& instance() {
-    static Table& table = *new Table;
-    return table;
-  }
-
-  static bool before(const Tensor& a, const Tensor& b) {
-    return std::less<>()(a.impl().get(), b.impl().get());
+  static ClaimedParameters& instance() {
+    static ClaimedParameters& claimed = *new ClaimedParameters;
+    return claimed;
   }
 };
 
-LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& parameters)
-    : ReducerClaims() {
-  Table& table = Table::instance();
-  const std::lock_guard lock(table.mutex);
+LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& parameters) {
+  ClaimedParameters& claimed = ClaimedParameters::instance();
+  const std::lock_guard lock(claimed.mutex);
+  std::set<const TensorImpl*> added;
   for (const auto& [name, tensor] : parameters) {
-    check<ModuleError>(!table.claimed.contains(tensor.impl().get()),
-                       "DistributedDataParallel: parameter \"", name,
-                       "\" belongs to another DistributedDataParallel already");
+    const TensorImpl* const variable = tensor.impl().get();
+    check<ModuleError>(!claimed.all.contains(variable), "DistributedDataParallel: parameter \"",
+                       name, "\" belongs to another DistributedDataParallel already");
+    added.insert(variable);
+    mine_.emplace(variable, tensor);
   }
-  mine_.reserve(parameters.size());
-  for (const NamedParameter& parameter : parameters) {
-    table.claimed.insert(parameter.tensor.impl().get());
-    mine_.push_back(parameter.tensor);
-  }
-  std::sort(mine_.begin(), mine_.end(), Table::before);
+  claimed.all.merge(added);  // at last, since this needs no memory
 }
 
 LOCKSTEP_INLINE ReducerClaims::~ReducerClaims() {
-  Table& table = Table::instance();
-  const std::lock_guard lock(table.mutex);
-  for (const Tensor& tensor : mine_) table.claimed.erase(tensor.impl().get());
-}
-
-LOCKSTEP_INLINE bool ReducerClaims::has(const Tensor& parameter) const {
-  return std::binary_search(mine_.begin(), mine_.end(), parameter, Table::before);
+  ClaimedParameters& claimed = ClaimedParameters::instance();
+  const std::lock_guard lock(claimed.mutex);
+  for (const auto& [variable, tensor] : mine_) claimed.all.erase(variable);
 }
 
 }  // namespace lockstep::detail
