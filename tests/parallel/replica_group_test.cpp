@@ -24,6 +24,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -135,12 +136,11 @@ class InOrder {
 
  private:
   // A replica asks whether others have ended once it is counted among those that wait.
-  static bool none_has_ended(const void* self, std::size_t) {
-    auto& mine = *static_cast<InOrder*>(const_cast<void*>(self));
-    const auto came = static_cast<std::size_t>(mine.came_);
-    if (came < mine.order_.size() && mine.order_[came] == replica_) {
-      ++mine.came_;
-      mine.came_.notify_all();
+  bool none_has_ended() {
+    const auto came = static_cast<std::size_t>(came_);
+    if (came < order_.size() && order_[came] == replica_) {
+      ++came_;
+      came_.notify_all();
     }
     return false;
   }
@@ -148,7 +148,8 @@ class InOrder {
   static inline thread_local std::size_t replica_ = 0;
   const std::vector<std::size_t> order_;
   std::atomic<int> came_{0};
-  ls::detail::ReplicaGroup group_{3, true, {none_has_ended, this}};
+  const std::function<bool()> any_ended_ = [this] { return none_has_ended(); };
+  ls::detail::ReplicaGroup group_{3, true, any_ended_};
 };
 
 TEST(Replicas, EachRecordsTheSumIfItRecordsWhoeverComesLast) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine/thread_state.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
@@ -18,7 +19,6 @@
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/recycled.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -91,12 +91,6 @@ struct OutputSlot : NonCopyable {
   std::byte padding[128];
 
   OutputSlot() {}  // leaves the padding as it is
-
-  static bool any_ended(const void* slots, std::size_t count) {
-    const auto* const first = static_cast<const OutputSlot*>(slots);
-    return std::any_of(first, first + count,
-                       [](const OutputSlot& slot) { return slot.ended.load(); });
-  }
 };
 
 // What all threads of one apply read lies in the first 128 bytes: cores exchange these lines and
@@ -140,6 +134,11 @@ enum class ApplyThreads {
   shared
 };
 
+inline void check_count(std::size_t modules, const char* what, std::size_t count) {
+  check<ValueError>(modules == count, "The number of modules ", modules,
+                    " is not equal to the number of ", what, " ", count);
+}
+
 // Calls all modules at once and returns their results in that order. `parts_of(i)` gives module i's
 // arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
 // `synchronized`: what replicas::synchronized() returns.
@@ -147,8 +146,7 @@ template <class M, class PartsOf>
 auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
   using Output = std::remove_cvref_t<decltype(forward_parts(modules[0], parts_of(0)))>;
-  check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
-                    modules.size(), " is not equal to the number of devices ", devices.size());
+  if (!devices.empty()) check_count(modules.size(), "devices", devices.size());
   std::vector<Output> outputs;
   outputs.reserve(modules.size());
   if (modules.empty()) return outputs;
@@ -167,6 +165,9 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   // Each replica's thread makes its output; the end of the team orders that before the reads below.
   using Slot = OutputSlot<Output>;
   std::vector<Slot, RecyclingAllocator<Slot>> slots(modules.size());
+  const auto any_ended = [&slots] {
+    return detail::any_of(slots, [](const Slot& slot) { return slot.ended.load(); });
+  };
   using Job = ApplyJob<M, PartsOf, Output>;
   static_assert(sizeof(Job) <= TeamLease::kRoom && alignof(Job) <= TeamLease::kRoomAlignment);
   alignas(Job) std::byte here[sizeof(Job)];
@@ -175,7 +176,7 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
       ::new (team ? team->room() : here)
           Job{modules.data(), slots.data(), ThreadState::capture(), std::move(parts_of), &devices,
               streams.any_own() ? &streams : nullptr,
-              ReplicaGroup(modules.size(), synchronized, {&Slot::any_ended, slots.data()})},
+              ReplicaGroup(modules.size(), synchronized, any_ended)},
       destroy);
   bool failed = false;
   const auto on_error = [&](std::size_t i, std::exception_ptr error) {
@@ -206,11 +207,6 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   }
   for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(*slots[i].output));
   return outputs;
-}
-
-inline void check_count(std::size_t modules, const char* what, std::size_t count) {
-  check<ValueError>(modules == count, "The number of modules ", modules,
-                    " is not equal to the number of ", what, " ", count);
 }
 
 // Calls each module with its part of each list, in a thread of its own, and moves the results to

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
@@ -33,14 +34,9 @@ namespace detail {
 // core.
 class ReplicaGroup {
  public:
-  // Tells whether any replica has set its mark: any(marks, size).
-  struct Ended {
-    bool (*any)(const void* marks, std::size_t size);
-    const void* marks;
-  };
-
-  ReplicaGroup(std::size_t size, bool synchronized, Ended ended)
-      : synchronized_(synchronized), ended_(ended), size_(size) {}
+  // `any_ended` tells whether any replica has set its mark, and outlives the group.
+  ReplicaGroup(std::size_t size, bool synchronized, FunctionRef<bool()> any_ended)
+      : synchronized_(synchronized), any_ended_(any_ended), size_(size) {}
 
   std::size_t size() const { return size_; }
   bool synchronized() const { return synchronized_; }
@@ -81,7 +77,7 @@ class ReplicaGroup {
   std::atomic<std::uint32_t> waiting_{0};
   const bool synchronized_;
 
-  const Ended ended_;
+  const FunctionRef<bool()> any_ended_;
   const std::size_t size_;
   std::mutex mutex_;
   std::condition_variable meeting_;

@@ -73,7 +73,7 @@ LOCKSTEP_INLINE void ReplicaGroup::wait(std::unique_lock<std::mutex>& lock, std:
   const std::size_t round = round_;
   make_first_helper_urgent();
   waiting_.fetch_add(1);
-  meeting_.wait(lock, [&] { return round_ != round || ended_.any(ended_.marks, size_); });
+  meeting_.wait(lock, [&] { return round_ != round || any_ended_(); });
   waiting_.fetch_sub(1);
   if (round_ != round) return;
   inputs_[index] = ReplicaTensor();
