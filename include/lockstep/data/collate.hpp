@@ -13,13 +13,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -92,16 +90,12 @@ auto collate_children(std::vector<T>& /*samples*/, const nested::Path& /*path*/)
                 "structs of them, or specialise lockstep::data::Collate");
 }
 
-template <class First, class Second>
-auto collate_children(std::vector<std::pair<First, Second>>& samples, const nested::Path& path) {
-  return std::pair{collate_child<First>(samples, nested::Element<0>(), nested::Path(path, 0)),
-                   collate_child<Second>(samples, nested::Element<1>(), nested::Path(path, 1))};
-}
-
-template <class... T>
-auto collate_children(std::vector<std::tuple<T...>>& samples, const nested::Path& path) {
+template <template <class...> class Row, class... T>
+requires(nested::Structure<Row<T...>>::form ==
+         nested::Form::tuple) auto collate_children(std::vector<Row<T...>>& samples,
+                                                    const nested::Path& path) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
-    return std::tuple<BatchOf<T>...>{
+    return Row<BatchOf<T>...>{
         collate_child<T>(samples, nested::Element<i>(), nested::Path(path, i))...};
   }
   (std::index_sequence_for<T...>());
@@ -128,32 +122,22 @@ auto collate_children(std::vector<std::vector<T>>& samples, const nested::Path& 
   return batch;
 }
 
-template <class Batch, class Map>
-Batch collate_maps(std::vector<Map>& samples, const nested::Path& path) {
-  check_alike(samples, path, "the number of keys", [](const Map& map) { return map.size(); });
-  using Child = typename Map::mapped_type;
-  Batch batch;
+template <template <class...> class Map, class Key, class T, class... More>
+requires(nested::Structure<Map<Key, T, More...>>::form ==
+         nested::Form::map) auto collate_children(std::vector<Map<Key, T, More...>>& samples,
+                                                  const nested::Path& path) {
+  check_alike(samples, path, "the number of keys", [](const auto& map) { return map.size(); });
+  Map<Key, BatchOf<T>> batch;
   nested::for_each_child(samples[0], [&](std::string_view name, auto&, const auto& step) {
-    const auto find = [&](Map& sample) -> Child& {
+    const auto find = [&](auto& sample) -> T& {
       const auto found = sample.find(step.key);
       check<ValueError>(found != sample.end(), "collate: ", path, " has the key ", name,
                         " in sample 0 of the batch, but not in sample ", &sample - samples.data());
       return found->second;
     };
-    batch.emplace(step.key, collate_child<Child>(samples, find, nested::Path(path, name)));
+    batch.emplace(step.key, collate_child<T>(samples, find, nested::Path(path, name)));
   });
   return batch;
-}
-
-template <class Key, class T, class... More>
-auto collate_children(std::vector<std::map<Key, T, More...>>& samples, const nested::Path& path) {
-  return collate_maps<std::map<Key, BatchOf<T>>>(samples, path);
-}
-
-template <class Key, class T, class... More>
-auto collate_children(std::vector<std::unordered_map<Key, T, More...>>& samples,
-                      const nested::Path& path) {
-  return collate_maps<std::unordered_map<Key, BatchOf<T>>>(samples, path);
 }
 
 template <class T>

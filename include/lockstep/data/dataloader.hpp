@@ -150,9 +150,11 @@ class DataLoader {
     Pass(const DataLoader& loader_, std::uint64_t epoch)
         : loader(loader_),
           order(loader.sampler_.indices(loader.dataset_size(), epoch)),
-          seeds(loader.options_.seed, epoch, order, loader.dataset_size()),
           batches(static_cast<std::size_t>(
               loader.batches_of(static_cast<std::int64_t>(order.size())))) {
+      if constexpr (RandomSampleDataset<D>) {
+        seeds = detail::sample_seeds(loader.options_.seed, epoch, order, loader.dataset_size());
+      }
       const auto at_most_all = [this](std::int64_t number) {
         return std::min(static_cast<std::size_t>(number), batches);
       };
@@ -174,7 +176,8 @@ class DataLoader {
       const std::size_t count = std::min(size, order.size() - first);
       const detail::LoadScope scope(pin_memory);
       Batch result = detail::load_batch(loader.dataset_, std::span(order).subspan(first, count),
-                                        seeds.from(first), loader.collate_fn_);
+                                        std::span(seeds).subspan(std::min(first, seeds.size())),
+                                        loader.collate_fn_);
       if (batch == 0) {
         detail::reserve_memory(ahead, [&result](auto& add) {
           lockstep::detail::nested::for_each_leaf(std::as_const(result),
@@ -186,7 +189,7 @@ class DataLoader {
 
     const DataLoader& loader;
     const std::vector<std::int64_t> order;
-    const detail::SampleSeeds<RandomSampleDataset<D>> seeds;
+    std::vector<std::uint64_t> seeds;  // one for each sample of `order`, if they are random
     const std::size_t batches;
     const bool pin_memory = loader.options_.pin_memory || lockstep::detail::pin_memory_wanted();
     std::size_t ahead = 0;

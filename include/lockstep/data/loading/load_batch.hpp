@@ -32,33 +32,20 @@ struct DefaultCollate {};
 namespace detail {
 
 // The seeds of what is random about the samples of a pass, which are visited in `order`: they
-// depend on the loader's seed, the epoch, the sample, and how often it was visited before. Empty
-// where nothing is random.
-template <bool random>
-class SampleSeeds {
- public:
-  SampleSeeds(std::uint64_t seed, std::uint64_t epoch, std::span<const std::int64_t> order,
-              std::int64_t samples) {
-    if constexpr (random) {
-      const std::uint64_t pass = spread_seed(seed, epoch);
-      std::vector<std::uint64_t> visits(static_cast<std::size_t>(samples));
-      seeds_.reserve(order.size());
-      for (const std::int64_t index : order) {
-        const auto sample = static_cast<std::size_t>(index);
-        seeds_.push_back(spread_seed(spread_seed(pass, sample), visits[sample]++));
-      }
-    }
+// depend on the loader's seed, the epoch, the sample, and how often it was visited before.
+inline std::vector<std::uint64_t> sample_seeds(std::uint64_t seed, std::uint64_t epoch,
+                                               std::span<const std::int64_t> order,
+                                               std::int64_t samples) {
+  const std::uint64_t pass = spread_seed(seed, epoch);
+  std::vector<std::uint64_t> visits(static_cast<std::size_t>(samples));
+  std::vector<std::uint64_t> seeds;
+  seeds.reserve(order.size());
+  for (const std::int64_t index : order) {
+    const auto sample = static_cast<std::size_t>(index);
+    seeds.push_back(spread_seed(spread_seed(pass, sample), visits[sample]++));
   }
-
-  // The seeds from this place of the order on.
-  std::span<const std::uint64_t> from(std::size_t place) const {
-    if constexpr (!random) return {};
-    return {seeds_.data() + place, seeds_.size() - place};
-  }
-
- private:
-  std::vector<std::uint64_t> seeds_;
-};
+  return seeds;
+}
 
 // Throws what is being handled; an error of a type in OwnErrors names the data set's first samples.
 [[noreturn]] void rethrow_naming(std::span<const std::int64_t> indices);
@@ -107,14 +94,12 @@ using LoadedBatch =
     decltype(load_batch(std::declval<const D&>(), {}, {}, std::declval<const CollateFn&>()));
 
 // The state of a thread while it loads a batch, in a worker or not: nothing is recorded.
-class LoadScope {
- public:
-  explicit LoadScope(bool pin_memory)
-      : autograd_({.grad = false, .inference = false, .saving = false}), pinned_(pin_memory) {}
+struct LoadScope {
+  explicit LoadScope(bool pin_memory) : pinned(pin_memory) {}
 
- private:
-  const lockstep::detail::AutogradStateScope autograd_;
-  const PinMemoryGuard pinned_;
+  const lockstep::detail::AutogradStateScope autograd{
+      {.grad = false, .inference = false, .saving = false}};
+  const PinMemoryGuard pinned;
 };
 
 // Has the allocators keep memory for `count` more batches, so that it is there whatever the order
