@@ -28,7 +28,7 @@ class HookedModule {
     if constexpr (std::is_same_v<PreHook, NoHook>) {
       return forward_then_hook(args...);
     } else {
-      const auto call = [&] { return pre_hook_(original(), std::tie(args...)); };
+      const auto call = [&] { return pre_hook_(std::as_const(module_), std::tie(args...)); };
       using Changed = decltype(call());
       if constexpr (std::is_void_v<Changed>) {
         call();
@@ -55,15 +55,15 @@ class HookedModule {
   }
 
  private:
-  const M& original() const { return module_; }
-
   template <class... Args>
   auto forward_then_hook(const Args&... args) {
     if constexpr (std::is_same_v<Hook, NoHook>) {
       return detail::forward(module_, args...);
     } else {
       auto output = detail::forward(module_, args...);
-      const auto call = [&] { return hook_(original(), std::tie(args...), std::as_const(output)); };
+      const auto call = [&] {
+        return hook_(std::as_const(module_), std::tie(args...), std::as_const(output));
+      };
       if constexpr (std::is_void_v<decltype(call())>) {
         call();
         return output;

@@ -5,19 +5,13 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/function_event.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
-#include <lockstep/profile/recording/recording.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <vector>
 
 namespace lockstep::profile {
-
-namespace detail {
-class Timeline;
-}  // namespace detail
 
 struct ProfilerOptions {
   // How many ranges of each thread are kept, at 56 bytes each; further ones are only counted.
@@ -65,9 +59,6 @@ class Profiler : lockstep::detail::NonCopyable {
   void export_chrome_trace(const std::filesystem::path& path);
 
  private:
-  void add(detail::Timeline& timeline, std::size_t thread, const std::string& label,
-           const detail::RecordedEvent& event) const;
-
   const std::int64_t start_;
   std::uint64_t session_;  // 0: it has stopped
   std::vector<FunctionEvent> events_;

@@ -69,8 +69,6 @@ class AccumulateGrad final : public Node {
   // Adds the gradient, unless `frozen`. Returns the leaf's hooks.
   std::shared_ptr<const GradHooks> accumulate(Tensor& gradient, bool frozen);
 
-  static Tensor sum_of_sparse(const Tensor& total, Tensor gradient);
-
   const Tensor variable_;
   // The slot given out last, by this pass or by another one that came in between. A gradient that
   // does not lie there is treated as one for which there was no slot. Guarded by the variable's

@@ -62,8 +62,6 @@ class BackwardPass : NonCopyable {
   bool has_callbacks() const { return !callbacks_.empty(); }
 
  private:
-  static std::uint64_t next_number();
-
   BackwardPass* const outer_;
   BackwardPass* const outermost_;
   const std::uint64_t number_;

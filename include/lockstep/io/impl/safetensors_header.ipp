@@ -133,12 +133,10 @@ inline void check_layout(std::vector<TensorEntry>& tensors, std::uint64_t data_s
   });
   std::uint64_t at = 0;
   for (const TensorEntry& entry : tensors) {
-    check<DataError>(entry.begin >= at, where, ": tensor ", json_string(entry.name),
-                     " begins at byte ", entry.begin,
-                     " of the data, within the one before, which ends at ", at);
     check<DataError>(entry.begin == at, where, ": tensor ", json_string(entry.name),
-                     " begins at byte ", entry.begin,
-                     " of the data, leaving a hole behind the one before, which ends at ", at);
+                     " begins at byte ", entry.begin, " of the data, ",
+                     entry.begin < at ? "within" : "leaving a hole behind",
+                     " the one before, which ends at ", at);
     at = entry.end;
   }
   check<DataError>(at <= data_size, where, ": truncated: holds ", data_size,

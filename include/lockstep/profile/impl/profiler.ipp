@@ -23,6 +23,28 @@
 #include <utility>
 #include <vector>
 
+namespace lockstep::profile::detail {
+
+// Adds the event of a thread to the timeline, which begins at `start`.
+inline void add_event(Timeline& timeline, std::int64_t start, std::size_t thread,
+                      const std::string& label, const RecordedEvent& event) {
+  const std::unique_ptr<DeviceMark> begin_mark(event.begin_mark);
+  const std::unique_ptr<DeviceMark> end_mark(event.end_mark);
+  const auto drawn = [&](std::int64_t begin, std::int64_t end) {
+    return FunctionEvent{event.name, "", begin - start, end - start, event.bytes};
+  };
+  const bool on_host = event.row.kind != Row::Kind::thread && !event.row.is_gpu();
+  timeline.add(on_host ? RowKey::of_device(event.row) : RowKey::of_thread(label), thread,
+               drawn(event.begin, event.end));
+  if (!begin_mark || !end_mark) return;
+  const std::optional<std::int64_t> begin = begin_mark->time();
+  const std::optional<std::int64_t> end = end_mark->time();
+  if (!begin || !end) return;
+  timeline.add(RowKey::of_device(event.row), thread, drawn(*begin, std::max(*begin, *end)));
+}
+
+}  // namespace lockstep::profile::detail
+
 namespace lockstep::profile {
 
 LOCKSTEP_INLINE Profiler::Profiler(const ProfilerOptions& options)
@@ -41,7 +63,7 @@ LOCKSTEP_INLINE void Profiler::stop() {
   detail::Timeline timeline;
   for (std::size_t thread = 0; thread < logs.size(); ++thread) {
     logs[thread]->drain([&](const detail::RecordedEvent& event) {
-      add(timeline, thread, logs[thread]->label(), event);
+      detail::add_event(timeline, start_, thread, logs[thread]->label(), event);
     });
     dropped_ += logs[thread]->dropped();
   }
@@ -66,24 +88,6 @@ LOCKSTEP_INLINE void Profiler::export_chrome_trace(const std::filesystem::path& 
   lockstep::detail::AtomicFile file(path);
   file.write(std::as_bytes(std::span(text.view())));
   file.commit();
-}
-
-LOCKSTEP_INLINE void Profiler::add(detail::Timeline& timeline, std::size_t thread,
-                                   const std::string& label,
-                                   const detail::RecordedEvent& event) const {
-  const std::unique_ptr<detail::DeviceMark> begin_mark(event.begin_mark);
-  const std::unique_ptr<detail::DeviceMark> end_mark(event.end_mark);
-  const auto drawn = [&](std::int64_t begin, std::int64_t end) {
-    return FunctionEvent{event.name, "", begin - start_, end - start_, event.bytes};
-  };
-  const bool on_host = event.row.kind != Row::Kind::thread && !event.row.is_gpu();
-  timeline.add(on_host ? detail::RowKey::of_device(event.row) : detail::RowKey::of_thread(label),
-               thread, drawn(event.begin, event.end));
-  if (!begin_mark || !end_mark) return;
-  const std::optional<std::int64_t> begin = begin_mark->time();
-  const std::optional<std::int64_t> end = end_mark->time();
-  if (!begin || !end) return;
-  timeline.add(detail::RowKey::of_device(event.row), thread, drawn(*begin, std::max(*begin, *end)));
 }
 
 }  // namespace lockstep::profile

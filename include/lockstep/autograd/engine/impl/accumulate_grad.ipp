@@ -122,7 +122,13 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   if (total.defined()) check_summable(total, gradient);  // set_data may have come between
   if (gradient.is_sparse()) [[unlikely]] {
     if (!total.defined() || total.is_sparse()) {
-      total = sum_of_sparse(total, std::move(gradient));
+      if (total.defined()) {
+        total = sum_sparse(total, gradient);
+      } else if (is_sole_owner_of_sparse(gradient)) {
+        total = std::move(gradient);
+      } else {
+        total = concatenated({gradient}, gradient.device());
+      }
       return variable_.impl()->hooks;
     }
     gradient = gradient.to_dense();
@@ -151,12 +157,6 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
     add_in_place(total, gradient);
   }
   return variable_.impl()->hooks;
-}
-
-LOCKSTEP_INLINE Tensor AccumulateGrad::sum_of_sparse(const Tensor& total, Tensor gradient) {
-  if (total.defined()) return sum_sparse(total, gradient);
-  if (is_sole_owner_of_sparse(gradient)) return gradient;
-  return concatenated({gradient}, gradient.device());
 }
 
 // The AccumulateGrad of a leaf: the same one as long as a graph holds it.

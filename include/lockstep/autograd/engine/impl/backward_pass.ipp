@@ -15,10 +15,13 @@
 
 namespace lockstep::detail {
 
+inline constinit std::atomic<std::uint64_t> last_backward_pass{0};
+
 LOCKSTEP_INLINE BackwardPass::BackwardPass(BackwardPass* outer)
     : outer_(outer),
       outermost_(outer ? outer->outermost_ : this),
-      number_(outer ? outer->number_ : next_number()) {}
+      number_(outer ? outer->number_
+                    : last_backward_pass.fetch_add(1, std::memory_order_relaxed) + 1) {}
 
 LOCKSTEP_INLINE bool BackwardPass::reaches(const Tensor& leaf) const {
   const BackwardPass* pass = this;
@@ -48,11 +51,6 @@ LOCKSTEP_INLINE void BackwardPass::run_callbacks() {
     }
   }
   if (error) std::rethrow_exception(error);
-}
-
-LOCKSTEP_INLINE std::uint64_t BackwardPass::next_number() {
-  static constinit std::atomic<std::uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 }  // namespace lockstep::detail
