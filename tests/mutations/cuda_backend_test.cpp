@@ -52,7 +52,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
   machine.devices = 5;
   machine.memory_bytes = 64 * kMiB;  // filling a GPU takes no time
   cudasim::reset(machine);
-  testing::register_kernels(cuda::Kernels<Copied, comm::detail::AddKernel<float>>{});
+  testing::register_kernels(
+      cuda::Kernels<Copied, detail::BinaryKernel<float, float, detail::Plus<float>>>{});
   testing::register_gpus();
   return true;
 }();

@@ -15,7 +15,6 @@
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
 #include <lockstep/optim/kernels.hpp>
-#include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
@@ -36,8 +35,7 @@ struct NumericFunctors
                                   detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>::type,
            typename UnaryKernels<T, bool, detail::CompareTo<T>>::type,
            typename BinaryKernels<T, bool, detail::Compare<T>>::type,
-           Kernels<detail::AddInPlaceKernel<T>, detail::ScaleKernel<T>,
-                   comm::detail::AddKernel<T>>> {};
+           Kernels<detail::AddInPlaceKernel<T>, detail::ScaleKernel<T>>> {};
 
 // A kernel for one parameter, and for many.
 template <class... F>

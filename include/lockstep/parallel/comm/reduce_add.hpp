@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/tensor/tensor.hpp>
-#include <lockstep/tensor/wrapping.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -16,17 +14,6 @@
 namespace lockstep::comm {
 
 namespace detail {
-
-template <class T>
-struct AddKernel {
-  View<const T> a;
-  View<const T> b;
-  View<T> out;
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    using U = lockstep::detail::Wrapping<T>;
-    out[i] = static_cast<T>(static_cast<U>(a[i]) + static_cast<U>(b[i]));
-  }
-};
 
 // The tensors of one sum. The caller keeps the list that this refers to.
 using Summands = std::span<const Tensor>;

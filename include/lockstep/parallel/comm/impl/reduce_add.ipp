@@ -8,6 +8,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/collective_sums.hpp>
@@ -83,6 +84,7 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
 inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream) {
   using lockstep::detail::input;
   using lockstep::detail::output;
+  using lockstep::detail::Plus;
   if (inputs.size() == 1) return lockstep::detail::copy_into(total, inputs[0]);
   if (lockstep::detail::is_half_precision(total.dtype())) {
     std::vector<Tensor> wide;
@@ -98,7 +100,8 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
       Tensor room;
       const View<const T> next = input<T>(readable(inputs[i], stream, room));
       launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
-                                  AddKernel<T>{before, next, output<T>(total, stream)});
+                                  lockstep::detail::BinaryKernel<T, T, Plus<T>>{
+                                      before, next, output<T>(total, stream), {}});
       before = input<T>(total);
     }
   });
