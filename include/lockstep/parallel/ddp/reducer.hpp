@@ -5,13 +5,13 @@
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
 #include <lockstep/parallel/ddp/reducer_claims.hpp>
-#include <lockstep/parallel/ddp/reducer_join.hpp>
 #include <lockstep/parallel/ddp/reducer_usage.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/join.hpp>
@@ -23,6 +23,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,11 +69,13 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // From here to end_join, passes are announced as `phase` of a join.
   void begin_join(const JoinContext& context, int phase) {
     const std::lock_guard lock(mutex_);
-    join_.begin(context, phase);
+    check<ValueError>(!join_, "join: this DistributedDataParallel is in a join already");
+    join_.emplace(context);
+    join_phase_ = phase;
   }
   void end_join() {
     const std::lock_guard lock(mutex_);
-    join_.end();
+    join_.reset();
   }
 
   // Runs the collectives of another rank's pass on one that has joined, whose gradients become the
@@ -174,7 +177,10 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   std::vector<RemovableHandle> hooks_;  // one for each parameter
   std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none
   std::size_t next_bucket_ = 0;         // the first that has not been launched in it
-  ReducerJoin join_;
+  const JoinRound everyone_;            // outside of a join
+  std::optional<JoinContext> join_;
+  int join_phase_ = 0;
+  JoinAnnouncement announcement_;  // of the last pass within a join
   Clock::time_point began_;
   std::string failure_;  // why this is unusable
   DDPLoggingData log_;

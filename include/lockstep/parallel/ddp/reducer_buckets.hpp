@@ -76,13 +76,6 @@ class ReducerBuckets {
 
   // Whether the parameter had the mark of sparse gradients when this was made.
   bool is_sparse(std::size_t i) const { return slots_[i].sparse; }
-  std::vector<std::size_t> with_sparse_gradients() const {
-    std::vector<std::size_t> found;
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].sparse) found.push_back(i);
-    }
-    return found;
-  }
 
   // How messages name parameters: 1 (fc.weight), 3 (fc2.weight)
   std::string names(const std::vector<std::size_t>& parameters) const {

@@ -6,6 +6,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -40,8 +41,7 @@ class SparseMean {
         gradient_(gradient.coalesce()),
         counts_(empty({group_.size()}, on_device(Dtype::i64))),
         works_({group_.all_gather_into_tensor(
-            counts_,
-            from_values<std::int64_t>({gradient_.indices().size(1)}, {1}, gradient_.device()))}) {}
+            counts_, tensor({gradient_.indices().size(1)}, gradient_.device()))}) {}
 
   void exchange() {
     works_[0].wait();
@@ -55,7 +55,7 @@ class SparseMean {
     const Tensor values = zeros(piece, on_device(gradient_.dtype()));
     const std::size_t own = rows_listed(gradient_);
     if (own > 0) {
-      copy_into(rows_of(indices, 0, own), flat(gradient_.indices()));
+      copy_into(rows_of(indices, 0, own), gradient_.indices().reshape({-1}));
       copy_into(rows_of(values, 0, own), gradient_.values());
     }
     indices_ = empty({group_.size() * longest}, on_device(Dtype::i64));
@@ -89,10 +89,6 @@ class SparseMean {
  private:
   TensorOptions on_device(Dtype dtype) const {
     return {.dtype = dtype, .device = gradient_.device()};
-  }
-
-  static Tensor flat(const Tensor& indices) {
-    return make_view(indices, {indices.numel()}, {1}, indices.impl()->offset);
   }
 
   const distributed::ProcessGroup group_;

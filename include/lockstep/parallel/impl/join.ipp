@@ -69,7 +69,7 @@ LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {
 LOCKSTEP_INLINE JoinAnnouncement JoinContext::tell(const distributed::ProcessGroup& group,
                                                    std::int32_t code) const {
   const Tensor codes = empty({group.size()}, {.dtype = Dtype::i32, .device = state_->device});
-  const Tensor mine = from_values<std::int32_t>({code}, {1}, state_->device);
+  const Tensor mine = tensor({code}, state_->device);
   distributed::Work work = group.all_gather_into_tensor(codes, mine);
   return {state_, std::move(work), codes};
 }

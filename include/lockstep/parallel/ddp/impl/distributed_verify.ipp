@@ -116,10 +116,9 @@ LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, D
   const auto count = static_cast<std::size_t>(ranks.size());
   const std::string text = describe_model(parameters, buffers, options);
   const Tensor digests = empty({ranks.size(), 2}, {.dtype = Dtype::i64, .device = device});
-  (void)ranks.all_gather_into_tensor(
-      digests, from_values<std::int64_t>({static_cast<std::int64_t>(hash_of(text)),
-                                          static_cast<std::int64_t>(text.size())},
-                                         {2}, device));
+  (void)ranks.all_gather_into_tensor(digests, tensor({static_cast<std::int64_t>(hash_of(text)),
+                                                      static_cast<std::int64_t>(text.size())},
+                                                     device));
   const std::vector<std::int64_t> values = digests.to_vector<std::int64_t>();
   std::int64_t longest = 0;
   bool same = true;
@@ -132,7 +131,7 @@ LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, D
   std::vector<std::uint8_t> own(static_cast<std::size_t>(longest));
   std::copy(text.begin(), text.end(), own.begin());
   const Tensor texts = empty({ranks.size(), longest}, {.dtype = Dtype::u8, .device = device});
-  (void)ranks.all_gather_into_tensor(texts, from_values(own, {longest}, device));
+  (void)ranks.all_gather_into_tensor(texts, tensor(own, device));
   const std::vector<std::uint8_t> all = texts.to_vector<std::uint8_t>();
   const auto text_of = [&](std::size_t r) {
     const auto* const begin = all.data() + r * static_cast<std::size_t>(longest);

@@ -51,7 +51,7 @@ LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
                           ? std::vector{std::numeric_limits<std::size_t>::max()}
                           : limits_)),
       usage_(parameters.size()),
-      join_(group_.size()) {
+      everyone_(std::vector<std::int32_t>(static_cast<std::size_t>(group_.size()), 1)) {
   log_.rank = group_.rank();
   log_.world_size = group_.size();
   log_.device = parameters[0].tensor.device();
@@ -93,7 +93,10 @@ LOCKSTEP_INLINE void Reducer::register_comm_hook(CommHook hook) {
                     "register_comm_hook or register_builtin_comm_hook can only be called once.");
   check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
   check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
-  const std::vector<std::size_t> sparse = buckets_->with_sparse_gradients();
+  std::vector<std::size_t> sparse;
+  for (std::size_t i = 0; i < buckets_->size(); ++i) {
+    if (buckets_->is_sparse(i)) sparse.push_back(i);
+  }
   check<ValueError>(sparse.empty(),
                     "register_comm_hook: a hook reduces buckets of dense gradients, but those of "
                     "parameters ",
@@ -195,7 +198,12 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
   pass.queue_callback([end = std::make_shared<PassEnd>(weak_from_this())] { end->reached(); });
   pass_ = pass.number();
   pass.offer_gradient_slots();
-  join_.announce();
+  if (join_) {
+    announcement_ = join_->announce(join_phase_);
+    // An error that ends all ranks is thrown here, before this rank has begun a collective that the
+    // others, which have been told already, never come to.
+    if (join_->options().throw_on_early_termination) (void)announcement_.get();
+  }
   for (std::size_t i = 0; i < buckets_->size(); ++i) {
     const bool known_unused =
         find_unused_ ? !pass.reaches(buckets_->parameter(i))
@@ -237,7 +245,7 @@ LOCKSTEP_INLINE void Reducer::finish() {
   guarded([this] {
     const std::vector<std::size_t> missing = usage_.in_state(State::waiting);
     for (const std::size_t i : missing) mark(i, State::unused);
-    reduce(join_.round(), false, missing);
+    reduce(join_ ? announcement_.get() : everyone_, false, missing);
   });
 }
 
@@ -247,7 +255,10 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   const bool first = log_.num_iterations == 0;
   const std::vector<std::int32_t> ranks =
       find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
-  buckets_->wait_for_all(comm_hook_ ? 1 : join_.factor(round));
+  const bool active_ranks_count =
+      join_ && !comm_hook_ && !join_->options().divide_by_initial_world_size;
+  buckets_->wait_for_all(active_ranks_count ? static_cast<double>(round.size()) / round.active()
+                                            : 1);
   buckets_->give_back();
   pass_ = 0;
   log_.backward_time += last_gradient - began_;
@@ -263,9 +274,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
 }
 
 LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
-  const std::vector<std::int32_t> used = usage_.used(find_unused_);
-  const auto count = static_cast<std::int64_t>(used.size());
-  const Tensor counts = from_values(used, {count}, log_.device);
+  const Tensor counts = tensor(usage_.used(find_unused_), log_.device);
   ++log_.num_all_reduces;
   (void)group_.blocking().all_reduce(counts, distributed::ReduceOp::sum);
   return counts.to_vector<std::int32_t>();
@@ -307,7 +316,7 @@ LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
   const auto ranks = static_cast<std::size_t>(group_.size());
   const auto count = static_cast<std::int64_t>(parameters);
   const Tensor all = zeros({count * group_.size()}, {.dtype = Dtype::i32, .device = log_.device});
-  (void)group_.blocking().all_gather_into_tensor(all, from_values(own, {count}, log_.device));
+  (void)group_.blocking().all_gather_into_tensor(all, tensor(own, log_.device));
   const std::vector<std::int32_t> used = all.to_vector<std::int32_t>();
   std::string text;
   for (std::size_t i = 0; i < parameters; ++i) {
@@ -357,8 +366,7 @@ LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
 }
 
 LOCKSTEP_INLINE void Reducer::rebuild(int root) {
-  const std::vector<std::int64_t> own = usage_.order();
-  const Tensor order = from_values(own, {static_cast<std::int64_t>(own.size())}, log_.device);
+  const Tensor order = tensor(usage_.order(), log_.device);
   (void)group_.blocking().broadcast(order, root);
   std::vector<Tensor> tensors;
   std::vector<bool> sparse;
