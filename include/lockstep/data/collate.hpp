@@ -79,7 +79,7 @@ Tensor collate_numbers(const std::vector<T>& samples, const nested::Path& path) 
                         " of the batch, more than i64 can hold");
     }
   }
-  return from_values(values, {static_cast<std::int64_t>(values.size())});
+  return tensor(values);
 }
 
 template <class T>

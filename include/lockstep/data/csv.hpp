@@ -96,8 +96,6 @@ class CsvTable {
   template <class T>
   T number(std::size_t row, std::size_t column) const;
 
-  bool is_missing(std::string_view field) const;
-
   template <class... Parts>
   [[noreturn]] void fail(std::size_t row, std::size_t column, const Parts&... parts) const;
 

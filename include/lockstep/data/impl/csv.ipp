@@ -118,7 +118,9 @@ T CsvTable::number(std::size_t row, std::size_t column) const {
   const std::errc error = detail::parse_number(field, value);
   if (error == std::errc() && options_.missing_values.empty()) [[likely]]
     return value;
-  if (is_missing(field)) {
+  const auto& missing = options_.missing_values;
+  if (field.find_first_not_of(" \t") == std::string_view::npos ||
+      std::find(missing.begin(), missing.end(), field) != missing.end()) {
     if constexpr (std::floating_point<T>) {
       if (options_.missing == CsvMissing::nan) return std::numeric_limits<T>::quiet_NaN();
     }
@@ -140,12 +142,6 @@ LOCKSTEP_INLINE Tensor CsvTable::read(const std::vector<std::size_t>& columns, c
     }
   });
   return result;
-}
-
-LOCKSTEP_INLINE bool CsvTable::is_missing(std::string_view field) const {
-  const auto& values = options_.missing_values;
-  return field.find_first_not_of(" \t") == std::string_view::npos ||
-         std::find(values.begin(), values.end(), field) != values.end();
 }
 
 template <class... Parts>

@@ -28,9 +28,9 @@ LOCKSTEP_INLINE std::filesystem::path find_data_file(const std::filesystem::path
   if (std::filesystem::exists(packed, ignored)) return packed;
   if (std::filesystem::exists(directory / name, ignored)) return directory / name;
   const bool is_default = directory == std::filesystem::path(kFashionMnistDirectory);
-  throw DataError(lockstep::detail::str(
+  lockstep::detail::fail<DataError>(
       packed.string(), ": no such file, nor one without .gz",
-      is_default ? "; Debian's package dataset-fashion-mnist brings it" : ""));
+      is_default ? "; Debian's package dataset-fashion-mnist brings it" : "");
 }
 
 }  // namespace lockstep::data::detail
@@ -78,10 +78,10 @@ LOCKSTEP_INLINE void FashionMnist::load_labels(const std::filesystem::path& path
   const std::vector<std::int64_t> values(bytes, bytes + classes.numel());
   for (std::size_t row = 0; row < values.size(); ++row) {
     if (values[row] < kClasses) continue;
-    throw DataError(lockstep::detail::str(path.string(), ": label ", values[row], " of row ", row,
-                                          " is none of the ", kClasses, " classes"));
+    lockstep::detail::fail<DataError>(path.string(), ": label ", values[row], " of row ", row,
+                                      " is none of the ", kClasses, " classes");
   }
-  labels_ = from_values(values, {classes.numel()});
+  labels_ = tensor(values);
 }
 
 LOCKSTEP_INLINE Tensor FashionMnist::convert(std::span<const std::int64_t> indices) const {

@@ -31,8 +31,7 @@ inline constexpr std::int64_t kMostDevices = 1 << 20;
 
 inline NamedTensor engine_state(Generator& generator) {
   const std::string text = generator.state();
-  return {kEngineName, from_values(std::vector<std::uint8_t>(text.begin(), text.end()),
-                                   {static_cast<std::int64_t>(text.size())})};
+  return {kEngineName, tensor(std::vector<std::uint8_t>(text.begin(), text.end()))};
 }
 
 // The seed, and then kFields numbers a sequence.
@@ -46,8 +45,7 @@ inline NamedTensor device_state() {
     values.push_back(static_cast<std::int64_t>(replica));
     values.push_back(static_cast<std::int64_t>(taken));
   }
-  const auto count = static_cast<std::int64_t>(values.size());
-  return {kDevicesName, from_values(values, {count})};
+  return {kDevicesName, tensor(values)};
 }
 
 template <Element T>

@@ -34,12 +34,6 @@ inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, 
                     "it is not trained), or detach() what is only kept");
 }
 
-inline void check_no_plain_leaf(const TensorWalk& walk) {
-  walk.for_each_and_plain([](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
-    check_no_plain_leaf(path, tensor, kind);
-  });
-}
-
 LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
   std::optional<std::string> uninitialized;  // the name of the first, "" where it is the module
   walk.for_each_and_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
@@ -120,7 +114,7 @@ LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
 namespace lockstep {
 
 LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters(const detail::TensorWalk& module) {
-  detail::check_no_plain_leaf(module);
+  module.for_each_and_plain(detail::check_no_plain_leaf);
   return detail::named_tensors<Parameter>(module);
 }
 
@@ -129,7 +123,7 @@ LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers(const detail::TensorWalk&
 }
 
 LOCKSTEP_INLINE std::vector<Parameter> parameters(const detail::TensorWalk& module) {
-  detail::check_no_plain_leaf(module);
+  module.for_each_and_plain(detail::check_no_plain_leaf);
   return detail::tensors_of_type<Parameter>(module);
 }
 

@@ -35,9 +35,9 @@ class BufferMerge {
   BufferMerge(const M& module, std::span<Replica> replicas)
       : originals_(lockstep::buffers(module)) {
     for (const Replica& replica : replicas) {
-      versions_.emplace_back();
-      for (const Buffer& buffer : copies_.emplace_back(lockstep::buffers(replica))) {
-        versions_.back().push_back(buffer.version());
+      std::vector<Copy>& copies = copies_.emplace_back();
+      for (const Buffer& buffer : lockstep::buffers(replica)) {
+        copies.push_back({buffer, buffer.version()});
       }
     }
   }
@@ -49,9 +49,9 @@ class BufferMerge {
     for (std::size_t j = 0; j < originals_.size(); ++j) {
       std::vector<Tensor> parts;
       bool changed = false;
-      for (std::size_t i = 0; i < copies_.size(); ++i) {
-        parts.push_back(copies_[i][j]);
-        changed = changed || copies_[i][j].version() != versions_[i][j];
+      for (const std::vector<Copy>& copies : copies_) {
+        parts.push_back(copies[j].buffer);
+        changed = changed || copies[j].buffer.version() != copies[j].version;
       }
       if (!changed || !is_floating_point(originals_[j].dtype())) continue;
       copy_into(originals_[j],
@@ -60,9 +60,13 @@ class BufferMerge {
   }
 
  private:
+  struct Copy {
+    Buffer buffer;
+    std::uint64_t version;
+  };
+
   std::vector<Buffer> originals_;
-  std::vector<std::vector<Buffer>> copies_;  // [replica][buffer]
-  std::vector<std::vector<std::uint64_t>> versions_;
+  std::vector<std::vector<Copy>> copies_;  // [replica][buffer]
 };
 
 // The replicas that a call runs. None: one device alone has work, and the module itself runs.
