@@ -18,11 +18,9 @@ namespace lockstep::detail {
 class ForeignThreadState : NonCopyable {
  public:
   using Handle = std::shared_ptr<const void>;
-  using Capture = Handle (*)();
-  using Enter = Handle (*)(const Handle& captured);
 
-  ForeignThreadState(Capture capturing, Enter entering)
-      : capture_(capturing), enter_(entering), next_(first_.load(std::memory_order_relaxed)) {
+  ForeignThreadState(Handle (*capturing)(), Handle (*entering)(const Handle& captured))
+      : capture(capturing), enter(entering), next_(first_.load(std::memory_order_relaxed)) {
     while (!first_.compare_exchange_weak(next_, this, std::memory_order_release)) {
     }
   }
@@ -30,12 +28,10 @@ class ForeignThreadState : NonCopyable {
   static const ForeignThreadState* first() { return first_.load(std::memory_order_acquire); }
   const ForeignThreadState* next() const { return next_; }
 
-  Handle capture() const { return capture_(); }
-  Handle enter(const Handle& captured) const { return enter_(captured); }
+  Handle (*const capture)();
+  Handle (*const enter)(const Handle& captured);
 
  private:
-  const Capture capture_;
-  const Enter enter_;
   const ForeignThreadState* next_;
 
   // The one that was made last, which has the others behind it; null, as usual: there is none.

@@ -224,34 +224,33 @@ class GraphTask final : public BackwardPass {
   }
 
   void execute(NodeState& state) {
+    if (!state.needed || !state.reached) return;
     Node& node = *state.node;
-    if (state.needed && state.reached) {
-      std::optional<StreamGuard> guard;
-      if (current_stream(node.stream().device()) != node.stream()) {
-        guard.emplace(node.stream());
-        side_streams_.store(true, std::memory_order_relaxed);
+    std::optional<StreamGuard> guard;
+    if (current_stream(node.stream().device()) != node.stream()) {
+      guard.emplace(node.stream());
+      side_streams_.store(true, std::memory_order_relaxed);
+    }
+    std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
+    collect(state, gradients);
+    if (node.gradient_hooks) [[unlikely]] {
+      // A hook may remove itself. A pass that captures changes no `grad`.
+      const std::shared_ptr<const GradientHooks> hooks = node.gradient_hooks;
+      hooks->call(gradients, captures_.empty());
+    }
+    if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
+      static_cast<const AccumulateGrad&>(node).call_gradient_hooks(gradients);
+    }
+    for (Capture& capture : captures_) {
+      if (capture.edge.node.get() == &node) {
+        capture.gradient = gradients[capture.edge.input_nr];
       }
-      std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
-      collect(state, gradients);
-      if (node.gradient_hooks) [[unlikely]] {
-        // A hook may remove itself. A pass that captures changes no `grad`.
-        const std::shared_ptr<const GradientHooks> hooks = node.gradient_hooks;
-        hooks->call(gradients, captures_.empty());
-      }
-      if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
-        static_cast<const AccumulateGrad&>(node).call_gradient_hooks(gradients);
-      }
-      for (Capture& capture : captures_) {
-        if (capture.edge.node.get() == &node) {
-          capture.gradient = gradients[capture.edge.input_nr];
-        }
-      }
-      if (state.applied) {
-        node.apply(gradients);
-        if (!retain_graph_) node.release_saved();
-      } else {
-        gradients.clear();
-      }
+    }
+    if (state.applied) {
+      node.apply(gradients);
+      if (!retain_graph_) node.release_saved();
+    } else {
+      gradients.clear();
     }
   }
 

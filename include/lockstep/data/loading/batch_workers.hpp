@@ -6,22 +6,21 @@
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
+#include <lockstep/profile/recording/name_thread.hpp>
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <pthread.h>
 
 namespace lockstep::data::detail {
 
@@ -115,9 +114,7 @@ class BatchWorkers : lockstep::detail::NonCopyable {
     for (std::size_t i = 0; i < workers; ++i) {
       try {
         shared_->threads.push_back(lockstep::detail::start_thread([&shared = *shared_, state, i] {
-          char name[16];  // Linux cuts no name short, but refuses a longer one
-          (void)std::snprintf(name, sizeof name, "ls-loader-%zu", i);
-          (void)::pthread_setname_np(::pthread_self(), name);
+          profile::name_thread("ls-loader-" + std::to_string(i));
           work(shared, *state);
         }));
       } catch (const std::system_error& error) {

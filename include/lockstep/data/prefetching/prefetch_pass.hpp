@@ -8,6 +8,7 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/profile/recording/name_thread.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +18,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include <pthread.h>
 
 // One pass over a loader, as the thread of prefetch makes it.
 namespace lockstep::data::detail {
@@ -94,7 +93,7 @@ class ReadAhead {
 
     const std::size_t number = sent_++;
     if (number == 0) {
-      (void)::pthread_setname_np(::pthread_self(), "ls-prefetch");
+      profile::name_thread("ls-prefetch");
       next_.emplace(std::begin(loader_));
       in_threads_ = loaded_in_threads(loader_);
     } else {

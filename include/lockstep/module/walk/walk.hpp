@@ -117,11 +117,7 @@ class Walker {
                           "a std::variant");
       }
     }
-    if constexpr (owner_is_const) {
-      walk_if_walkable(path, std::as_const(owned));
-    } else {
-      walk_if_walkable(path, owned);
-    }
+    walk_if_walkable(path, static_cast<std::conditional_t<owner_is_const, const T&, T&>>(owned));
   }
 
   template <class Slot>
