@@ -46,7 +46,7 @@ bool equal(const detail::CoreSet& a, const detail::CoreSet& b) { return CPU_EQUA
 
 detail::CoreSet affinity_of_a_detached_thread() {
   std::promise<std::optional<detail::CoreSet>> started;
-  detail::start_detached([&] { started.set_value(detail::affinity()); });
+  detail::start_detached("none", [&] { started.set_value(detail::affinity()); });
   return *started.get_future().get();
 }
 
@@ -103,12 +103,12 @@ TEST(Cores, NorIsWhatItsThreadsCountAndStart) {
     EXPECT_EQ(detail::usable_cores(), count);
     EXPECT_TRUE(equal(affinity_of_a_detached_thread(), all));
   };
-  detail::start_thread([&] { see(all); }).join();
+  detail::start_thread("none", [&] { see(all); }).join();
   const detail::CoreBinding binding(all, 0, count, "part");
   const detail::CoreSet mine = *detail::affinity();
-  detail::start_thread([&] {
+  detail::start_thread("none", [&] {
     see(mine);
-    detail::start_thread([&] { see(mine); }).join();
+    detail::start_thread("none", [&] { see(mine); }).join();
   }).join();
 }
 

@@ -110,7 +110,7 @@ TEST(Run, WhatTheThreadsOfABoundRankStartIsNotBound) {
   const ls::detail::CoreSet all = *ls::detail::affinity();
   const auto start_one = [&] {
     std::promise<ls::detail::CoreSet> started;
-    ls::detail::start_detached([&] { started.set_value(*ls::detail::affinity()); });
+    ls::detail::start_detached("none", [&] { started.set_value(*ls::detail::affinity()); });
     const ls::detail::CoreSet cores = started.get_future().get();
     EXPECT_TRUE(equal(cores, all));
   };

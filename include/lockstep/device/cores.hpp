@@ -5,13 +5,16 @@
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
+#include <dlfcn.h>
 #include <sched.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 namespace lockstep::detail {
@@ -90,13 +93,30 @@ class CoreBinding : NonCopyable {
 };
 
 // Starts a thread that shares its starter's CoreBinding, if there is one. In it, usable_cores and
-// start_detached ignore the binding, as they do in its starter. A std::system_error if the system
-// has no thread, a std::bad_alloc if it has no memory.
-std::thread start_thread(std::function<void()> run);
+// start_detached ignore the binding, as they do in its starter. An Error that begins with `none` if
+// the system has no thread, a std::bad_alloc if it has no memory.
+std::thread start_thread(std::string_view none, std::function<void()> run);
 
 // Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
 // Called after `stay_loaded`. Errors as those of start_thread.
-void start_detached(std::function<void()> run);
+void start_detached(std::string_view none, std::function<void()> run);
+
+// Each library has its own, which is within it.
+[[gnu::visibility("hidden")]] inline constinit std::atomic<bool> stays_loaded{false};
+
+// Keeps the shared library that this code is in loaded, also after dlclose. Called before a thread
+// is started that nobody ends, since its code has to stay, and with no mutex held: it takes the
+// system's loader lock.
+inline void stay_loaded() noexcept {
+  if (stays_loaded.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  Dl_info library{};
+  // The program itself has no handle, and needs none.
+  if (dladdr(&stays_loaded, &library) != 0) {
+    (void)dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+  stays_loaded.store(true, std::memory_order_relaxed);  // twice would do no harm
+}
 
 }  // namespace lockstep::detail
 

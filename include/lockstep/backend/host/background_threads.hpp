@@ -7,8 +7,6 @@
 #include <lockstep/backend/threads/shared_core.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
-#include <lockstep/device/stay_loaded.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
@@ -18,7 +16,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -202,11 +199,7 @@ class BackgroundThreads {
   }
 
   void start() {
-    try {
-      start_detached([this] { run(); });
-    } catch (const std::system_error& error) {
-      throw Error(str("no thread for the streams of host devices: ", error.what()));
-    }
+    start_detached("no thread for the streams of host devices", [this] { run(); });
     ++thread_count_;
     ++awake_;
   }

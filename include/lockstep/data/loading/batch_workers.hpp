@@ -17,7 +17,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -112,15 +111,13 @@ class BatchWorkers : lockstep::detail::NonCopyable {
         lockstep::detail::ThreadState::capture());
     shared_->threads.reserve(workers);
     for (std::size_t i = 0; i < workers; ++i) {
-      try {
-        shared_->threads.push_back(lockstep::detail::start_thread([&shared = *shared_, state, i] {
-          profile::name_thread("ls-loader-" + std::to_string(i));
-          work(shared, *state);
-        }));
-      } catch (const std::system_error& error) {
-        lockstep::detail::fail<Error>("only ", i, " of ", workers, " threads that load batches",
-                                      " could be started: ", error.what());
-      }
+      const std::string none = lockstep::detail::str("only ", i, " of ", workers,
+                                                     " threads that load batches could be started");
+      shared_->threads.push_back(
+          lockstep::detail::start_thread(none, [&shared = *shared_, state, i] {
+            profile::name_thread("ls-loader-" + std::to_string(i));
+            work(shared, *state);
+          }));
     }
   }
 

@@ -10,7 +10,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 
@@ -19,7 +18,6 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -66,7 +64,10 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     lockstep::detail::check_not_forked();
     {
       const std::lock_guard lock(mutex_);
-      if (!thread_.joinable()) start();
+      if (!thread_.joinable()) {
+        thread_ =
+            lockstep::detail::start_thread("no thread for communication", [this] { serve(); });
+      }
       queue_.push(std::move(task));
       issued_.fetch_add(1, std::memory_order_release);
     }
@@ -117,15 +118,6 @@ class CommunicationThread : lockstep::detail::NonCopyable {
   }
 
  private:
-  // The caller holds `mutex_`.
-  void start() {
-    try {
-      thread_ = lockstep::detail::start_thread([this] { serve(); });
-    } catch (const std::system_error& error) {
-      throw Error(lockstep::detail::str("no thread for communication: ", error.what()));
-    }
-  }
-
   void serve() {
     profile::name_thread(name_);
     if (waits_ == Waits::asleep) lockstep::detail::ask_for_short_slice();

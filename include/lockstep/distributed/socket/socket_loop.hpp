@@ -24,7 +24,6 @@
 #include <exception>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -158,11 +157,7 @@ class SocketLoop {
         handler.on_failure(error);
       }
     };
-    try {
-      thread_ = lockstep::detail::start_thread(serve);
-    } catch (const std::system_error& error) {
-      lockstep::detail::fail<Error>("no thread for sockets: ", error.what());
-    }
+    thread_ = lockstep::detail::start_thread("no thread for sockets", serve);
   }
 
   // Ends the thread; what the handler's destructor begins with. In a forked child, where there is

@@ -8,7 +8,6 @@
 #include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/device/cores.hpp>
-#include <lockstep/device/stay_loaded.hpp>
 #include <lockstep/error.hpp>
 
 #include <atomic>
@@ -17,7 +16,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 namespace lockstep::detail {
@@ -74,13 +72,10 @@ LOCKSTEP_INLINE void WorkerPool::create_worker(std::size_t team_size) {
   free_.reserve(threads_created_ + 1);
   auto worker = std::make_unique<Worker>();
   worker->own_team.workers.reserve(kUsualWorkers);
-  try {
-    start_detached([this, &self = *worker] { serve(self); });
-  } catch (const std::system_error& error) {
-    fail<Error>("run_team: ", team_size, " shares need ", team_size - 1,
-                " free worker threads, there are ", free_.size(), " (of ", threads_created_,
-                " in the process) and no more could be started: ", error.what());
-  }
+  start_detached(str("run_team: ", team_size, " shares need ", team_size - 1,
+                     " free worker threads, there are ", free_.size(), " (of ", threads_created_,
+                     " in the process) and no more could be started"),
+                 [this, &self = *worker] { serve(self); });
   // At the bottom of the stack: the warm ones stay at the top.
   free_.insert(free_.begin(), worker.release());
   ++threads_created_;
