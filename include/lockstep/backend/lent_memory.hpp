@@ -95,16 +95,12 @@ class LentMemory final : public BlockOwner {
   bool wait_for_last() noexcept {
     const EventPtr end = std::move(uses_.back().end);
     uses_.pop_back();
-    try {
+    const auto wait = [&] {
       end->synchronize();
       return true;
-    } catch (...) {
-    }
-    try {
-      return end->query();  // results may be lost of work that has ended
-    } catch (...) {
-      return false;
-    }
+    };
+    // The wait throws for work that has ended, too, if its results are lost.
+    return is_known(wait) || is_known([&] { return end->query(); });
   }
 
   const Deleter deleter_;

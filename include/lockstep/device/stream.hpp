@@ -25,6 +25,17 @@ class EventState : NonCopyable {
 };
 using EventPtr = std::shared_ptr<const EventState>;
 
+// What `ask()` says of such points, or of streams; false where it throws, as for a GPU that has
+// failed: nobody knows then.
+template <class Ask>
+bool is_known(const Ask& ask) noexcept {
+  try {
+    return ask();
+  } catch (...) {
+    return false;
+  }
+}
+
 // What a backend keeps for a stream. Made once and never destroyed, so a handle needs no owner.
 // All members may be called from any thread.
 class StreamState : NonCopyable {

@@ -174,7 +174,7 @@ class HostAllocator final : public MemoryResource {
     }
     for (auto block = bin.busy.rbegin(); block != bin.busy.rend(); ++block) {
       const auto ready = [&](const EventPtr& event) { return event->precedes_new_work_of(user); };
-      if (!all_known(block->events, ready)) continue;
+      if (!is_known([&] { return all_of(block->events, ready); })) continue;
       void* data = block->data;
       bin.busy.erase(std::next(block).base());
       return data;
@@ -199,10 +199,7 @@ class HostAllocator final : public MemoryResource {
   void take_left() noexcept {
     std::erase_if(left_, [this](const LeftBlock& block) {
       const auto idle = [](const StreamState* stream) { return stream->idle(); };
-      try {
-        const auto streams = block.used_on.streams();
-        if (!block.owner->idle() || !all_of(streams, idle)) return false;
-      } catch (...) {  // a GPU that has failed: nobody ever knows
+      if (!is_known([&] { return block.owner->idle() && all_of(block.used_on.streams(), idle); })) {
         return false;
       }
       poison(block.data, bin_bytes(block.bin));
@@ -248,24 +245,13 @@ class HostAllocator final : public MemoryResource {
     return stats_.reserved_bytes + medium_.bytes() + large_.bytes();
   }
 
-  // Whether `ask` is true of all events. If it throws, as it does for a GPU that has failed, nobody
-  // knows whether the memory is still in use, and the answer is false.
-  template <class Ask>
-  static bool all_known(const std::vector<EventPtr>& events, const Ask& ask) noexcept {
-    try {
-      return all_of(events, ask);
-    } catch (...) {
-      return false;
-    }
-  }
-
   void release_cache() noexcept {
     const auto happened = [](const EventPtr& event) { return event->query(); };
     take_left();
     for (std::size_t bin = 0; bin < bins_used_; ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
       std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
-        const bool ended = all_known(block.events, happened);
+        const bool ended = is_known([&] { return all_of(block.events, happened); });
         if (ended) idle.push_back(block.data);
         return ended;
       });

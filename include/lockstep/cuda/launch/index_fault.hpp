@@ -103,8 +103,9 @@ class IndexFaults {
     {
       const std::lock_guard lock(mutex_);
       for (const auto& [of, place] : faults_) {
-        if (!place || (of != &stream && !has_ended(*of))) continue;
-        met = take(*place);
+        // That a GPU has failed is no error to who waits for another one.
+        const bool ended = of == &stream || detail::is_known([&] { return of->idle(); });
+        if (place && ended) met = take(*place);
         if (met) break;
       }
     }
@@ -112,15 +113,6 @@ class IndexFaults {
   }
 
  private:
-  // False of a GPU that has failed: that is no error to who waits for another one.
-  static bool has_ended(const detail::StreamState& stream) noexcept {
-    try {
-      return stream.idle();
-    } catch (...) {
-      return false;
-    }
-  }
-
   // The fault that kernels have written to `place` and the host has not read.
   static std::optional<OutsideIndex> take(IndexFault& place) {
     const unsigned written = std::atomic_ref(place.written).load(std::memory_order_acquire);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/cuda/memory/block_cache.hpp>
@@ -185,21 +186,16 @@ class MemoryPool {
   // Gives back those of the blocks that are left whose streams end without a failure. Returns what
   // is in use then.
   std::size_t free_left() noexcept {
-    const auto has_ended = [](const detail::UsedOn& used_on) {
-      try {
-        for (detail::StreamState* stream : used_on.streams()) {
-          const auto* const gpus = dynamic_cast<const CudaStream*>(stream);
-          if (gpus ? cudaStreamSynchronize(gpus->bare_handle()) != cudaSuccess : !stream->idle()) {
-            (void)cudaGetLastError();
-            return false;
-          }
-        }
-        return true;
-      } catch (...) {
-        return false;
-      }
+    const auto has_ended = [](const detail::StreamState* stream) {
+      const auto* const gpus = dynamic_cast<const CudaStream*>(stream);
+      if (!gpus) return stream->idle();
+      const bool ended = cudaStreamSynchronize(gpus->bare_handle()) == cudaSuccess;
+      if (!ended) (void)cudaGetLastError();
+      return ended;
     };
-    GpuPool::cache_of(device_).free_left(has_ended);
+    GpuPool::cache_of(device_).free_left([&](const detail::UsedOn& used_on) {
+      return detail::is_known([&] { return detail::all_of(used_on.streams(), has_ended); });
+    });
     return allocated_.load(std::memory_order_relaxed);
   }
 

@@ -124,20 +124,14 @@ class Communicator : lockstep::detail::NonCopyable {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       // Noted before the abort, which ends the GPU's wait: a thread that waits for the GPU must not
       // miss it.
-      if (!has_ended(rank)) note_lost_results(devices_[rank], [&] { return cause; });
+      const auto ended = [&] { return !ends_[rank] || ends_[rank]->query(); };
+      if (!lockstep::detail::is_known(ended)) {
+        note_lost_results(devices_[rank], [&] { return cause; });
+      }
     }
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
     ranks_.clear();
   }
-  // False also where nobody can tell: then its results count as lost.
-  bool has_ended(std::size_t rank) const noexcept {
-    try {
-      return !ends_[rank] || ends_[rank]->query();
-    } catch (...) {
-      return false;
-    }
-  }
-
   const std::vector<Device> devices_;
   std::vector<ncclComm_t> ranks_;                 // none once they have been aborted
   std::vector<lockstep::detail::EventPtr> ends_;  // of the last group, by rank; null: has ended

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
 
 #include <chrono>
 #include <thread>
@@ -14,23 +15,20 @@ namespace lockstep::distributed::detail {
 // True if the GPU has failed.
 template <class Asked>
 bool has_failed(const Asked& asked) noexcept {
-  try {
+  const auto ask = [&] {
     (void)asked.query();
-    return false;
-  } catch (...) {
     return true;
-  }
+  };
+  return !lockstep::detail::is_known(ask);
 }
 
 // Blocks until the work has ended. False if the GPU has failed: nobody knows then whether it has.
 template <class Asked>
 bool await_end(const Asked& asked) noexcept {
-  try {
+  return lockstep::detail::is_known([&] {
     while (!asked.query()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     return true;
-  } catch (...) {
-    return false;
-  }
+  });
 }
 
 }  // namespace lockstep::distributed::detail
