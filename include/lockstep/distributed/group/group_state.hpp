@@ -137,8 +137,6 @@ class GroupState : lockstep::detail::NonCopyable {
   GroupState(std::unique_ptr<Carrier>&& carrier, std::shared_ptr<CommunicationThread> thread,
              Device device, GroupWatch watch = {})
       : thread_(std::move(thread)),
-        rank_(carrier->rank()),
-        size_(carrier->size()),
         device_(device),
         link_(std::make_shared<GroupLink>(std::move(carrier), *thread_, std::move(watch))) {}
   // Does not wait, but for the operation that runs where there is no memory. The carrier is
@@ -158,8 +156,8 @@ class GroupState : lockstep::detail::NonCopyable {
     }
   }
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return link_->carrier().rank(); }
+  int size() const { return link_->carrier().size(); }
   Device device() const { return device_; }
   const std::shared_ptr<CommunicationThread>& thread() const { return thread_; }
   const GroupWatch& watch() const { return link_->watch(); }
@@ -188,9 +186,9 @@ class GroupState : lockstep::detail::NonCopyable {
   Work message(const Message& message, const Tensor& tensor) {
     Work work;
     const bool sends = message.sends;
-    const bool to_itself = sends && message.peer == rank_;
+    const bool to_itself = sends && message.peer == rank();
     issuing([&] {
-      const Tensor sent = to_itself ? copy_of(tensor) : tensor;
+      const Tensor sent = to_itself ? lockstep::detail::copy_as(tensor, tensor.options()) : tensor;
       const Parts one{{&sent, 1}};
       const Parts none;
       auto operands = std::make_shared<Operands>(sends ? one : none, sends ? none : one);
@@ -266,8 +264,6 @@ class GroupState : lockstep::detail::NonCopyable {
   }
 
   const std::shared_ptr<CommunicationThread> thread_;
-  const int rank_;
-  const int size_;
   const Device device_;
   std::shared_ptr<GroupLink> link_;  // set until the destructor
 };

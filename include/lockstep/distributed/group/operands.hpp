@@ -29,13 +29,6 @@ inline Tensor without_graph(const Tensor& tensor) {
   return tensor.grad_fn() ? lockstep::detail::make_view(tensor) : tensor;
 }
 
-// A copy in memory of its own, on the same device.
-inline Tensor copy_of(const Tensor& tensor) {
-  const Tensor copy = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = tensor.device()});
-  lockstep::detail::copy_into(copy, tensor);
-  return copy;
-}
-
 // The tensors that an operation reads, or those that it writes: one for each of `count` parts, or a
 // single one in which the parts follow one another.
 struct Parts {
@@ -65,8 +58,7 @@ class Operands {
     }
     for (const Tensor& tensor : writes.tensors) {
       const Stream stream = current_stream(tensor.device());
-      tensor.impl()->storage->order_write(stream);
-      tensor.mark_changed();
+      lockstep::detail::order_write(tensor, stream);
       writes_.push_back(without_graph(tensor));
       note(stream);
     }
@@ -175,9 +167,7 @@ class Operands {
     for (Tensor& tensor : reads_) {
       if (!tensor.device().is_cuda()) continue;
       const StreamGuard guard(copying(tensor.device()));
-      const Tensor copy = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-      lockstep::detail::copy_into(copy, tensor);
-      tensor = copy;
+      tensor = lockstep::detail::contiguous_on_host(tensor);
     }
     for (const Tensor& tensor : writes_) {
       const bool in_place = tensor.device().is_cpu() && tensor.is_contiguous();

@@ -71,8 +71,7 @@ LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
 }
 
 LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream) {
-  dst.impl()->storage->order_write(stream);
-  dst.mark_changed();
+  order_write(dst, stream);
   src.record_stream(stream);
   if (stream != dst.impl()->storage->owner()) dst.record_stream(stream);
   const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
