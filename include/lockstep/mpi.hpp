@@ -106,12 +106,10 @@ inline distributed::ProcessGroup make_world(const distributed::LaunchEnvironment
   return world;
 }
 
-inline bool register_mpi() {
+inline const bool registered = [] {
   distributed::detail::make_mpi_world.store(make_world, std::memory_order_release);
   return true;
-}
-
-inline const bool registered = register_mpi();
+}();
 
 }  // namespace detail
 

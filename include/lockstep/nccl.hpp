@@ -17,13 +17,11 @@
 
 namespace lockstep::cuda {
 
-// Registers NCCL, which starts at its first use; returns true.
-inline bool register_nccl() {
+// Registers NCCL, which starts at its first use.
+inline const bool nccl_registered = [] {
   distributed::detail::nccl_collectives.store(&NcclCollectives::instance(),
                                               std::memory_order_release);
   return true;
-}
-
-inline const bool nccl_registered = register_nccl();
+}();
 
 }  // namespace lockstep::cuda
