@@ -108,6 +108,11 @@ constexpr Dtype find_dtype(std::type_identity<T>) {
   return Dtype::f32;
 }
 
+// The type to compute in: unsigned for integers, which wrap around instead of being undefined.
+template <class T>
+using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                             std::type_identity<T>>::type;
+
 // In the order of the enumeration.
 inline constexpr std::size_t kElementSizes[] = {4, 8, 2, 2, 8, 4, 1, 1};
 

@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/module_traits.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/scatter_plan.hpp>
@@ -17,9 +18,9 @@
 #include <lockstep/torch/module_copy.hpp>
 #include <lockstep/torch/module_traits.hpp>
 #include <lockstep/torch/replica_set.hpp>
-#include <lockstep/torch/running_replica.hpp>
 #include <lockstep/torch/tensor_traits.hpp>
 
+#include <c10/core/DeviceGuard.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -34,6 +35,39 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace lockstep::libtorch::detail {
+
+// A replica of one call of a DataParallel.
+template <class Net>
+struct RunningReplica {
+  std::shared_ptr<Net> net;
+  Device device;
+  int threads;  // for its operations
+};
+
+}  // namespace lockstep::libtorch::detail
+
+namespace lockstep {
+
+template <class Net>
+struct module_traits<libtorch::detail::RunningReplica<Net>> {
+  using Replica = libtorch::detail::RunningReplica<Net>;
+
+  template <class... Args>
+  static auto forward(const Replica& replica, const Args&... args) requires requires {
+    { replica.net->forward(args...) } -> std::move_constructible;
+  }
+  {
+    const libtorch::detail::IntraopScope threads(replica.threads);
+    const c10::DeviceGuard device(libtorch::detail::at_device(replica.device));
+    return replica.net->forward(args...);
+  }
+
+  static std::optional<Device> device(const Replica& replica) { return replica.device; }
+};
+
+}  // namespace lockstep
 
 namespace lockstep::libtorch {
 

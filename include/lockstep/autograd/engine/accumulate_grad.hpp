@@ -6,9 +6,9 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
-#include <lockstep/tensor/wrapping.hpp>
 
 #include <cstddef>
 #include <memory>

@@ -5,7 +5,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/wrapping.hpp>
+#include <lockstep/tensor/dtype.hpp>
 
 #include <cstddef>
 #include <type_traits>

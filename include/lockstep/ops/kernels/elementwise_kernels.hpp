@@ -5,7 +5,7 @@
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/comparison.hpp>
 #include <lockstep/ops/layout.hpp>
-#include <lockstep/tensor/wrapping.hpp>
+#include <lockstep/tensor/dtype.hpp>
 
 #include <algorithm>
 #include <cstddef>
