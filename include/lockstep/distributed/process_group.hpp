@@ -149,14 +149,10 @@ class ProcessGroup {
   ProcessGroup with(detail::Execution execution) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
-  Work issue(detail::Collective collective, const Tensor& part, ReduceOp op, int root,
-             const detail::Parts& reads, const detail::Parts& writes) const;
+  Work issue(const char* operation, detail::Collective collective, const Tensor& part, ReduceOp op,
+             int root, const detail::Parts& reads, const detail::Parts& writes) const;
 
   Work message(const char* operation, const Tensor& tensor, int peer, int tag, bool sends) const;
-
-  void check_rank(const char* operation, int number) const;
-  void check_root_list(const char* operation, const char* what, const std::vector<Tensor>& list,
-                       const Tensor& part, int root, bool written) const;
 
   std::shared_ptr<detail::GroupState> state_;
   detail::Execution execution_ = detail::Execution::queued;

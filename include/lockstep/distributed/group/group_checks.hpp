@@ -36,9 +36,14 @@ inline void check_reducible(const char* operation, const Tensor& tensor, ReduceO
                     " is not defined: expected a floating-point tensor, or another operation");
 }
 
+inline void check_rank(const char* operation, int rank, int size) {
+  check<ValueError>(rank >= 0 && rank < size, operation, ": rank ", rank,
+                    " is out of range: the group has ", size, " ranks");
+}
+
 // Throws unless `list` has one tensor for each rank, each of the shape, dtype and device of `part`.
 inline void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
-                       const Tensor& part, int size, bool written) {
+                       const Tensor& part, int size) {
   check<ValueError>(list.size() == static_cast<std::size_t>(size), operation, ": expected ", size,
                     " tensors as ", what, ", one for each rank, got ", list.size());
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -48,8 +53,17 @@ inline void check_list(const char* operation, const char* what, const std::vecto
                       list[i].dtype(), ", but expected ", part.dtype());
     check<DeviceError>(list[i].device() == part.device(), operation, ": ", what, '[', i, "] is on ",
                        list[i].device(), ", but expected ", part.device());
-    if (written) check_written(operation, list[i]);
   }
+}
+
+// The same of the root's list; that of another rank is empty.
+inline void check_root_list(const char* operation, const char* what,
+                            const std::vector<Tensor>& list, const Tensor& part, int root, int rank,
+                            int size) {
+  check_rank(operation, root, size);
+  if (rank == root) return check_list(operation, what, list, part, size);
+  check<ValueError>(list.empty(), operation, ": rank ", rank, " is not the root, ", root,
+                    ", and has no ", what, ", but ", list.size(), " were given");
 }
 
 // Throws unless `whole` has as many elements as `size` parts, and the dtype and device of `part`.
@@ -67,8 +81,7 @@ inline void check_whole(const char* operation, const char* what, const Tensor& w
 inline void check_members(const char* operation, const std::vector<int>& members, int size) {
   check<ValueError>(!members.empty(), operation, ": expected at least one rank");
   for (const int member : members) {
-    check<ValueError>(member >= 0 && member < size, operation, ": rank ", member,
-                      " is out of range: the group has ", size, " ranks");
+    check_rank(operation, member, size);
     check<ValueError>(std::count(members.begin(), members.end(), member) == 1, operation, ": rank ",
                       member, " is listed more than once");
   }

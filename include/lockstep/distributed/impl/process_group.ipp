@@ -22,73 +22,67 @@ LOCKSTEP_INLINE int ProcessGroup::size() const { return state().size(); }
 LOCKSTEP_INLINE Device ProcessGroup::device() const { return state().device(); }
 
 LOCKSTEP_INLINE Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op) const {
-  detail::check_written("all_reduce", tensor);
-  detail::check_reducible("all_reduce", tensor, op);
-  return issue(detail::Collective::all_reduce, tensor, op, 0, {{&tensor, 1}}, {{&tensor, 1}});
+  return issue("all_reduce", detail::Collective::all_reduce, tensor, op, 0, {{&tensor, 1}},
+               {{&tensor, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::broadcast(const Tensor& tensor, int root) const {
-  check_rank("broadcast", root);
-  detail::check_written("broadcast", tensor);
-  if (rank() == root) {
-    return issue(detail::Collective::broadcast, tensor, {}, root, {{&tensor, 1}}, {});
-  }
-  return issue(detail::Collective::broadcast, tensor, {}, root, {}, {{&tensor, 1}});
+  detail::check_rank("broadcast", root, size());
+  detail::check_written("broadcast", tensor);  // on all ranks alike
+  detail::Parts reads;
+  detail::Parts writes;
+  (rank() == root ? reads : writes).tensors = {&tensor, 1};
+  return issue("broadcast", detail::Collective::broadcast, tensor, {}, root, reads, writes);
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce(const Tensor& tensor, int root, ReduceOp op) const {
-  check_rank("reduce", root);
-  if (rank() == root) detail::check_written("reduce", tensor);
-  detail::check_reducible("reduce", tensor, op);
+  detail::check_rank("reduce", root, size());
   detail::Parts result;
   if (rank() == root) result.tensors = {&tensor, 1};
-  return issue(detail::Collective::reduce, tensor, op, root, {{&tensor, 1}}, result);
+  return issue("reduce", detail::Collective::reduce, tensor, op, root, {{&tensor, 1}}, result);
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs,
                                               const Tensor& input) const {
-  detail::check_list("all_gather", "outputs", outputs, input, size(), true);
-  return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}}, {outputs, ranks()});
+  detail::check_list("all_gather", "outputs", outputs, input, size());
+  return issue("all_gather", detail::Collective::all_gather, input, {}, 0, {{&input, 1}},
+               {outputs, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::all_gather_into_tensor(const Tensor& output,
                                                           const Tensor& input) const {
   detail::check_whole("all_gather_into_tensor", "output", output, "input", input, size());
-  detail::check_written("all_gather_into_tensor", output);
-  return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}},
-               {{&output, 1}, ranks()});
+  return issue("all_gather_into_tensor", detail::Collective::all_gather, input, {}, 0,
+               {{&input, 1}}, {{&output, 1}, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter(const Tensor& output,
                                                   const std::vector<Tensor>& inputs,
                                                   ReduceOp op) const {
-  detail::check_list("reduce_scatter", "inputs", inputs, output, size(), false);
-  detail::check_written("reduce_scatter", output);
-  detail::check_reducible("reduce_scatter", output, op);
-  return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()},
-               {{&output, 1}});
+  detail::check_list("reduce_scatter", "inputs", inputs, output, size());
+  return issue("reduce_scatter", detail::Collective::reduce_scatter, output, op, 0,
+               {inputs, ranks()}, {{&output, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& input,
                                                          ReduceOp op) const {
   detail::check_whole("reduce_scatter_tensor", "input", input, "output", output, size());
-  detail::check_written("reduce_scatter_tensor", output);
-  detail::check_reducible("reduce_scatter_tensor", output, op);
-  return issue(detail::Collective::reduce_scatter, output, op, 0, {{&input, 1}, ranks()},
-               {{&output, 1}});
+  return issue("reduce_scatter_tensor", detail::Collective::reduce_scatter, output, op, 0,
+               {{&input, 1}, ranks()}, {{&output, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs,
                                            int root) const {
-  check_root_list("scatter", "inputs", inputs, output, root, false);
-  detail::check_written("scatter", output);
-  return issue(detail::Collective::scatter, output, {}, root, {inputs, ranks()}, {{&output, 1}});
+  detail::check_root_list("scatter", "inputs", inputs, output, root, rank(), size());
+  return issue("scatter", detail::Collective::scatter, output, {}, root, {inputs, ranks()},
+               {{&output, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& outputs,
                                           int root) const {
-  check_root_list("gather", "outputs", outputs, input, root, true);
-  return issue(detail::Collective::gather, input, {}, root, {{&input, 1}}, {outputs, ranks()});
+  detail::check_root_list("gather", "outputs", outputs, input, root, rank(), size());
+  return issue("gather", detail::Collective::gather, input, {}, root, {{&input, 1}},
+               {outputs, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::barrier() const {
@@ -116,9 +110,12 @@ LOCKSTEP_INLINE ProcessGroup ProcessGroup::with(detail::Execution execution) con
   return result;
 }
 
-LOCKSTEP_INLINE Work ProcessGroup::issue(detail::Collective collective, const Tensor& part,
-                                         ReduceOp op, int root, const detail::Parts& reads,
+LOCKSTEP_INLINE Work ProcessGroup::issue(const char* operation, detail::Collective collective,
+                                         const Tensor& part, ReduceOp op, int root,
+                                         const detail::Parts& reads,
                                          const detail::Parts& writes) const {
+  for (const Tensor& tensor : writes.tensors) detail::check_written(operation, tensor);
+  if (detail::reduces(collective)) detail::check_reducible(operation, part, op);
   for (const Tensor& tensor : reads.tensors) detail::check_dense(detail::name(collective), tensor);
   const detail::Call call{.collective = collective,
                           .dtype = part.dtype(),
@@ -130,7 +127,7 @@ LOCKSTEP_INLINE Work ProcessGroup::issue(detail::Collective collective, const Te
 
 LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& tensor, int peer,
                                            int tag, bool sends) const {
-  check_rank(operation, peer);
+  detail::check_rank(operation, peer, size());
   check<ValueError>(peer != rank() || state().reaches_itself(), operation, ": rank ", peer,
                     " cannot do so with itself over NCCL");
   check<ValueError>(tag >= 0, operation, ": expected a tag of at least 0, got ", tag);
@@ -143,21 +140,6 @@ LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& 
                                     tensor);
   if (execution_ == detail::Execution::blocking) work.wait();
   return work;
-}
-
-LOCKSTEP_INLINE void ProcessGroup::check_rank(const char* operation, int number) const {
-  check<ValueError>(number >= 0 && number < size(), operation, ": rank ", number,
-                    " is out of range: the group has ", size(), " ranks");
-}
-
-LOCKSTEP_INLINE void ProcessGroup::check_root_list(const char* operation, const char* what,
-                                                   const std::vector<Tensor>& list,
-                                                   const Tensor& part, int root,
-                                                   bool written) const {
-  check_rank(operation, root);
-  if (rank() == root) return detail::check_list(operation, what, list, part, size(), written);
-  check<ValueError>(list.empty(), operation, ": rank ", rank(), " is not the root, ", root,
-                    ", and has no ", what, ", but ", list.size(), " were given");
 }
 
 }  // namespace lockstep::distributed
