@@ -112,8 +112,6 @@ class Watchdog : public detail::RankWatcher {
   LOCKSTEP_INLINE void abort(std::string reason) noexcept override;
 
  private:
-  static std::uint64_t random_token();
-
   static std::string host_name(const WatchdogOptions& options);
 
   const int rank_;

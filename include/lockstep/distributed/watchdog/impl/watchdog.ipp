@@ -42,7 +42,8 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
   const detail::Deadline deadline(store.timeout());
   detail::WatchdogAddress address;
   if (rank == 0) {
-    address.token = random_token();
+    std::random_device random;
+    address.token = (std::uint64_t{random()} << 32) | random();
     server_ =
         std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options_);
     address.port = server_->port();
@@ -116,11 +117,6 @@ LOCKSTEP_INLINE void Watchdog::abort(std::string reason) noexcept {
   } catch (const std::exception&) {
     // Out of memory: the others find that the process has ended.
   }
-}
-
-LOCKSTEP_INLINE std::uint64_t Watchdog::random_token() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
 }
 
 LOCKSTEP_INLINE std::string Watchdog::host_name(const WatchdogOptions& options) {
