@@ -16,8 +16,8 @@ cmake_minimum_required(VERSION 3.22)
 set(
   layers
   "config.hpp"
-  "algorithm.hpp error.hpp function_ref.hpp json_string.hpp non_copyable.hpp number_in_text.hpp warning.hpp"
-  "scoped_value.hpp"
+  "algorithm.hpp error.hpp function_ref.hpp json_string.hpp non_copyable.hpp never_destroyed.hpp number_in_text.hpp"
+  "scoped_value.hpp warning.hpp"
   "atomic_file.hpp"
   "device"
   "profile"

@@ -17,6 +17,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/profile/record_function.hpp>
 
 #include <cuda_runtime_api.h>
@@ -36,10 +37,7 @@ class CudaBackend final : public detail::Backend {
  public:
   using StreamState = detail::StreamState;
 
-  static CudaBackend& instance() {
-    static CudaBackend& backend = *new CudaBackend;
-    return backend;
-  }
+  static CudaBackend& instance() { return detail::never_destroyed<CudaBackend>(); }
 
   DeviceProperties properties(Device device) override {
     cudaDeviceProp properties{};
@@ -156,6 +154,8 @@ class CudaBackend final : public detail::Backend {
   }
 
  private:
+  friend CudaBackend& detail::never_destroyed<CudaBackend>();
+
   CudaBackend() {
     detail::pinned_memory.store(&PinnedMemory::instance(), std::memory_order_release);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/warning.hpp>
 
 #include <functional>
@@ -16,11 +17,6 @@ namespace lockstep::detail {
 struct WarningSink {
   std::mutex mutex;
   std::function<void(const std::string&)> handler;
-
-  static WarningSink& instance() {
-    static WarningSink& sink = *new WarningSink;
-    return sink;
-  }
 };
 
 }  // namespace lockstep::detail
@@ -28,13 +24,13 @@ struct WarningSink {
 namespace lockstep {
 
 LOCKSTEP_INLINE void set_warning_handler(std::function<void(const std::string&)> handler) {
-  auto& sink = detail::WarningSink::instance();
+  auto& sink = detail::never_destroyed<detail::WarningSink>();
   const std::lock_guard lock(sink.mutex);
   sink.handler = std::move(handler);
 }
 
 LOCKSTEP_INLINE void warn(const std::string& text) {
-  auto& sink = detail::WarningSink::instance();
+  auto& sink = detail::never_destroyed<detail::WarningSink>();
   const std::lock_guard lock(sink.mutex);
   if (sink.handler) {
     sink.handler(text);

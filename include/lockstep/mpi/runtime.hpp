@@ -10,6 +10,7 @@
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/world_watch.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/warning.hpp>
 
 #include <cstdlib>
@@ -36,10 +37,7 @@ constexpr const char* thread_level_name(int level) {
 // rank that is missing.
 class Runtime {
  public:
-  static Runtime& instance() {
-    static Runtime& runtime = *new Runtime;
-    return runtime;
-  }
+  static Runtime& instance() { return lockstep::detail::never_destroyed<Runtime>(); }
 
   const std::shared_ptr<distributed::detail::CommunicationThread>& thread() const {
     return thread_;
@@ -72,6 +70,8 @@ class Runtime {
   }
 
  private:
+  friend Runtime& lockstep::detail::never_destroyed<Runtime>();
+
   Runtime()
       : thread_(std::make_shared<distributed::detail::CommunicationThread>(
             "communication", distributed::detail::CommunicationThread::Waits::polling)) {

@@ -7,6 +7,7 @@
 #include <lockstep/backend/threads/shared_core.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
@@ -59,10 +60,7 @@ struct BackgroundStats {
 // ends.
 class BackgroundThreads {
  public:
-  static BackgroundThreads& instance() {
-    static BackgroundThreads& threads = *new BackgroundThreads;
-    return threads;
-  }
+  static BackgroundThreads& instance() { return never_destroyed<BackgroundThreads>(); }
 
   // Makes sure that there is a thread at all. Throws an Error if none can be started.
   void require() {
@@ -175,6 +173,8 @@ class BackgroundThreads {
   static SharedWork::End my_end() {
     return is_background ? SharedWork::End::back : SharedWork::End::front;
   }
+
+  friend BackgroundThreads& never_destroyed<BackgroundThreads>();
 
   BackgroundThreads() = default;
 

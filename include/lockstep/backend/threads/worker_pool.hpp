@@ -6,6 +6,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/function_ref.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/non_copyable.hpp>
 
 #include <atomic>
@@ -106,13 +107,14 @@ inline constinit thread_local bool inside_team = false;
 // the CPU affinity of the thread whose call created it, as it is without a CoreBinding.
 class WorkerPool {
  public:
-  static WorkerPool& instance();
+  static WorkerPool& instance() { return never_destroyed<WorkerPool>(); }
 
   TeamStats stats();
 
  private:
   friend class Crew;
   friend class TeamLease;
+  friend WorkerPool& never_destroyed<WorkerPool>();
 
   // A worker that leads a team with more workers than this allocates, the first time.
   static constexpr std::size_t kUsualWorkers = 16;

@@ -5,6 +5,7 @@
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/tensor/row_kernels.hpp>
 
 #include <cuda_runtime_api.h>
@@ -74,10 +75,7 @@ LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, detail::RowsOf o
 // ends.
 class IndexFaults {
  public:
-  static IndexFaults& instance() {
-    static IndexFaults& faults = *new IndexFaults;
-    return faults;
-  }
+  static IndexFaults& instance() { return detail::never_destroyed<IndexFaults>(); }
 
   View<IndexFault> of(const detail::StreamState& stream) {
     const std::lock_guard lock(mutex_);

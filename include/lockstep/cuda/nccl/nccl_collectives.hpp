@@ -15,6 +15,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
+#include <lockstep/never_destroyed.hpp>
 
 #include <bitset>
 #include <cstddef>
@@ -41,8 +42,7 @@ namespace lockstep::cuda {
 class NcclCollectives final : public distributed::detail::GpuCollectives {
  public:
   static NcclCollectives& instance() {
-    static NcclCollectives& collectives = *new NcclCollectives;
-    return collectives;
+    return lockstep::detail::never_destroyed<NcclCollectives>();
   }
 
   // False if two of the devices are one GPU, which NCCL refuses; and if copies between GPUs have
@@ -78,6 +78,8 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
 
  private:
   using StreamState = lockstep::detail::StreamState;
+
+  friend NcclCollectives& lockstep::detail::never_destroyed<NcclCollectives>();
 
   NcclCollectives() = default;
 

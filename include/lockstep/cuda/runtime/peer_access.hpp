@@ -8,6 +8,7 @@
 #include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/warning.hpp>
 
 #include <cuda_runtime_api.h>
@@ -26,10 +27,7 @@ namespace lockstep::cuda {
 // Threads: any; `mutex_` guards the table.
 class PeerAccess {
  public:
-  static PeerAccess& instance() {
-    static PeerAccess& access = *new PeerAccess;
-    return access;
-  }
+  static PeerAccess& instance() { return detail::never_destroyed<PeerAccess>(); }
 
   // True if kernels and copies of `reader` can use the memory of `owner`.
   bool can_access(Device reader, Device owner) {

@@ -4,6 +4,7 @@
 #include <lockstep/distributed/default_group.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/never_destroyed.hpp>
 
 #include <mutex>
 #include <utility>
@@ -15,26 +16,20 @@ LOCKSTEP_INLINE ProcessGroup& group_of_thread() {
   return group;
 }
 
-// Never destroyed.
 struct GroupOfProcess {
   std::mutex mutex;  // guards `group`
   ProcessGroup group;
-
-  static GroupOfProcess& instance() {
-    static GroupOfProcess& state = *new GroupOfProcess;
-    return state;
-  }
 };
 
 LOCKSTEP_INLINE ProcessGroup exchange_group_of_process(ProcessGroup group) {
-  GroupOfProcess& process = GroupOfProcess::instance();
+  auto& process = lockstep::detail::never_destroyed<GroupOfProcess>();
   const std::lock_guard lock(process.mutex);
   return std::exchange(process.group, std::move(group));
 }
 
 LOCKSTEP_INLINE ProcessGroup default_group_or_none() {
   if (group_of_thread()) return group_of_thread();
-  GroupOfProcess& process = GroupOfProcess::instance();
+  auto& process = lockstep::detail::never_destroyed<GroupOfProcess>();
   const std::lock_guard lock(process.mutex);
   return process.group;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
@@ -50,10 +51,7 @@ inline std::string thread_label() {
 // Lives until the process ends.
 class Recorder {
  public:
-  static Recorder& instance() {
-    static Recorder& recorder = *new Recorder;
-    return recorder;
-  }
+  static Recorder& instance() { return lockstep::detail::never_destroyed<Recorder>(); }
 
   // Begins a session of at most `max_events` events of each thread, and returns its number. An
   // Error if there is a session.

@@ -29,11 +29,6 @@ LOCKSTEP_INLINE std::exception_ptr Share::run() const noexcept {
   }
 }
 
-LOCKSTEP_INLINE WorkerPool& WorkerPool::instance() {
-  static WorkerPool& pool = *new WorkerPool;
-  return pool;
-}
-
 LOCKSTEP_INLINE TeamStats WorkerPool::stats() {
   const std::lock_guard lock(mutex_);
   return {threads_created_,

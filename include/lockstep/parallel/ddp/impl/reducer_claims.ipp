@@ -3,6 +3,7 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/parallel/ddp/reducer_claims.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -12,19 +13,14 @@
 
 namespace lockstep::detail {
 
-// Those of all Reducers. Never destroyed.
+// Those of all Reducers.
 struct ClaimedParameters {
   std::mutex mutex;
   std::set<const TensorImpl*> all;
-
-  static ClaimedParameters& instance() {
-    static ClaimedParameters& claimed = *new ClaimedParameters;
-    return claimed;
-  }
 };
 
 LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& parameters) {
-  ClaimedParameters& claimed = ClaimedParameters::instance();
+  auto& claimed = never_destroyed<ClaimedParameters>();
   const std::lock_guard lock(claimed.mutex);
   std::set<const TensorImpl*> added;
   for (const auto& [name, tensor] : parameters) {
@@ -38,7 +34,7 @@ LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& 
 }
 
 LOCKSTEP_INLINE ReducerClaims::~ReducerClaims() {
-  ClaimedParameters& claimed = ClaimedParameters::instance();
+  auto& claimed = never_destroyed<ClaimedParameters>();
   const std::lock_guard lock(claimed.mutex);
   for (const auto& [variable, tensor] : mine_) claimed.all.erase(variable);
 }
