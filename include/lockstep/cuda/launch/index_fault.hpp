@@ -102,7 +102,8 @@ class IndexFaults {
       const std::lock_guard lock(mutex_);
       for (const auto& [of, place] : faults_) {
         // That a GPU has failed is no error to who waits for another one.
-        const bool ended = of == &stream || detail::is_known([&] { return of->idle(); });
+        const auto idle = [other = of] { return other->idle(); };
+        const bool ended = of == &stream || detail::is_known(idle);
         if (place && ended) met = take(*place);
         if (met) break;
       }
