@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 
+#include <exception>
 #include <initializer_list>
 #include <ios>
 #include <ostream>
@@ -119,6 +120,17 @@ template <class E>
 template <class E, class... Parts>
 [[noreturn, gnu::always_inline]] inline void fail(const Parts&... parts) {
   throw_joined<E>({Part(parts)...});
+}
+
+// What `body()` throws, for whoever is told of it later; null if it throws nothing.
+template <class Body>
+std::exception_ptr thrown_by(const Body& body) noexcept {
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
 }
 
 }  // namespace detail

@@ -68,13 +68,10 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
     std::unique_ptr<distributed::detail::Carrier> carrier;
     detail::MpiCarrier* connects = nullptr;
     std::vector<int> ranks;
-    std::exception_ptr error;
-    try {
+    const std::exception_ptr error = lockstep::detail::thrown_by([&] {
       ranks = detail::world_ranks(comm);
       carrier.reset(connects = new detail::MpiCarrier(rank, size, runtime.watchdog()));
-    } catch (...) {
-      error = std::current_exception();
-    }
+    });
     // All ranks come here, whatever fails before: the others would wait for ever.
     MPI_Comm own = detail::duplicate(comm, runtime.watchdog().get());
     const auto [plain, failed] =

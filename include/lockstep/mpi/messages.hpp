@@ -93,11 +93,9 @@ class Messages {
   // still delivers what was sent.
   void fail_in_flight() noexcept {
     leave([&](const MessageInFlight& pending) {
-      return made([&] {
-        const std::exception_ptr known = watchdog_ ? watchdog_->exception() : nullptr;
-        return known ? known
-                     : std::make_exception_ptr(Error(lockstep::detail::str(
-                           pending.name(), ": the process group was destroyed")));
+      return lockstep::detail::thrown_by([&] {
+        if (watchdog_) watchdog_->check();
+        lockstep::detail::fail<Error>(pending.name(), ": the process group was destroyed");
       });
     });
   }
@@ -115,16 +113,6 @@ class Messages {
               "MPI_Comm_get_attr");
     constexpr int kLeastOfAnyMpi = 32767;
     return (known ? *static_cast<const int*>(greatest) : kLeastOfAnyMpi) - Requests::kTag;
-  }
-
-  // What `make` returns, or what it throws.
-  template <class Make>
-  static std::exception_ptr made(const Make& make) noexcept {
-    try {
-      return make();
-    } catch (...) {
-      return std::current_exception();
-    }
   }
 
   struct MessageInFlight {
@@ -158,14 +146,14 @@ class Messages {
     }
 
     // Starts no further piece.
-    template <class Make>
-    void fail(const Make& make) noexcept {
-      if (!error) error = made(make);
+    template <class Raise>
+    void fail(const Raise& raise) noexcept {
+      if (!error) error = lockstep::detail::thrown_by(raise);
       requests.resize(started);
     }
     void fail(int code, const char* call) noexcept {
       mpi_failed = mpi_failed || !error;
-      fail([&] { return std::make_exception_ptr(mpi_error(code, call)); });
+      fail([&] { throw mpi_error(code, call); });
     }
 
     void start(MPI_Comm comm) noexcept {
@@ -195,7 +183,7 @@ class Messages {
           try {
             to = refused.emplace_back(length).data();
           } catch (...) {
-            return fail([] { return std::current_exception(); });
+            return fail([] { throw; });
           }
         }
         code = MPI_Imrecv(to, bytes, MPI_BYTE, &piece, &requests[started]);
@@ -216,10 +204,10 @@ class Messages {
       }
       if (!has_started()) return false;
       if (!message.sends && !error && received != message.bytes()) {
-        error = made([&] {
-          return std::make_exception_ptr(ValueError(lockstep::detail::str(
-              "messages do not match: rank ", message.peer, " sent ", received, " bytes, but ",
-              message.count, " x ", message.dtype, " are received")));
+        error = lockstep::detail::thrown_by([&] {
+          lockstep::detail::fail<ValueError>("messages do not match: rank ", message.peer, " sent ",
+                                             received, " bytes, but ", message.count, " x ",
+                                             message.dtype, " are received");
         });
       }
       return true;
@@ -256,7 +244,7 @@ class Messages {
   void fail_messages_of_lost_ranks() noexcept {
     if (in_flight_.empty()) return;
     if (const int code = notice_->look(); code != MPI_SUCCESS) {
-      fail_all([&] { return mpi_error(code, "MPI_Improbe"); });
+      fail_all([&] { throw mpi_error(code, "MPI_Improbe"); });
       mpi_failed_ = true;
       return;
     }
@@ -286,18 +274,18 @@ class Messages {
     if (in_flight_.empty() || !watchdog_ || !in_flight_.front()->deadline->passed()) return;
     const MessageInFlight& late = *in_flight_.front();
     fail_all([&] {
-      return Error(lockstep::detail::str(
+      lockstep::detail::fail<Error>(
           late.text(),
           late.message.sends ? ": it has not been received for " : ": nothing has come for ",
           distributed::detail::Seconds{late.deadline->timeout()},
-          "; the group has no messages any more"));
+          "; the group has no messages any more");
     });
   }
 
-  // Fails all messages, present and later, with the Error that `make` returns.
-  template <class Make>
-  void fail_all(const Make& make) noexcept {
-    error_ = made([&] { return std::make_exception_ptr(make()); });
+  // Fails all messages, present and later, with the Error that `raise` throws.
+  template <class Raise>
+  void fail_all(const Raise& raise) noexcept {
+    error_ = lockstep::detail::thrown_by(raise);
     leave([&](const MessageInFlight&) { return error_; });
   }
 

@@ -70,13 +70,7 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
                "rank 0 cannot watch the others: ", invitation.error.data());
   if (invitation.address[0] == '\0') return nullptr;
 
-  if (rank != 0) {
-    try {
-      join();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }
+  if (rank != 0) error = lockstep::detail::thrown_by(join);
   // The lowest rank that cannot join, or the number of ranks.
   const auto [failed] = least_of_all(std::array{error ? rank : size}, world, watchdog.get());
   if (failed < size) watchdog.reset();  // in good order, not because of an exception

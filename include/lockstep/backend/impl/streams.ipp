@@ -7,6 +7,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 
 #include <exception>
 #include <vector>
@@ -71,11 +72,8 @@ LOCKSTEP_INLINE Stream current_stream(Device device) {
 LOCKSTEP_INLINE void synchronize(Device device) {
   std::exception_ptr error;
   for (const Stream& stream : {copy_stream(device), default_stream(device)}) {
-    try {
-      stream.synchronize();
-    } catch (...) {
-      if (!error) error = std::current_exception();
-    }
+    const std::exception_ptr thrown = detail::thrown_by([&] { stream.synchronize(); });
+    if (!error) error = thrown;
   }
   if (error) std::rethrow_exception(error);
 }

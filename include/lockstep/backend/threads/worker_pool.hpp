@@ -5,6 +5,7 @@
 #include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/function_ref.hpp>
 #include <lockstep/never_destroyed.hpp>
 #include <lockstep/non_copyable.hpp>
@@ -70,7 +71,9 @@ struct Share {
   Kind kind = Kind::of_team;
   std::uint32_t settled = 0;  // the team's
 
-  std::exception_ptr run() const noexcept;
+  std::exception_ptr run() const noexcept {
+    return thrown_by([this] { body(index); });
+  }
 };
 
 // One thread of the pool. What moves between two cores in a call is one line to the worker (the

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/threads/worker_pool.hpp>
+#include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -29,11 +30,7 @@ template <class F>
 [[nodiscard]] std::vector<std::exception_ptr> try_run_team(std::size_t n, F&& share) {
   std::vector<std::exception_ptr> errors(n);
   if (n == 1) {
-    try {
-      share(std::size_t{0});
-    } catch (...) {
-      errors[0] = std::current_exception();
-    }
+    errors[0] = thrown_by([&] { share(std::size_t{0}); });
   } else if (n > 1) {
     TeamLease(n).run(share, [&errors](std::size_t index, std::exception_ptr error) {
       errors[index] = std::move(error);

@@ -90,8 +90,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   void start(const Message& message, void* data, Done done, const Stream* stream) override {
     const char* const operation = message.sends ? "send" : "recv";
-    std::exception_ptr error;
-    try {
+    done(lockstep::detail::thrown_by([&] {
       if (!stream) {
         lockstep::detail::fail<DeviceError>(operation, " on rank ", rank(), ": ", expected());
       }
@@ -111,11 +110,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
         });
         in_flight_.push(*stream, {name(), {}, {}, !message.sends});
       });
-    } catch (...) {
-      error = std::current_exception();
-    }
-    // Not within the handler, which would hold a reference to the error.
-    done(std::move(error));
+    }));
   }
 
   std::optional<Stream> stream_for(Device device) override {

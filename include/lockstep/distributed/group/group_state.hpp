@@ -12,6 +12,7 @@
 #include <lockstep/distributed/group/operands.hpp>
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 #include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -46,8 +47,7 @@ class GroupLink : lockstep::detail::NonCopyable {
 
   void run(const Call& call, Operands& operands, const Completion& completion) noexcept {
     const profile::RecordFunction range(literal(call.collective), {}, {.bytes = call.bytes()});
-    std::exception_ptr error;
-    try {
+    std::exception_ptr error = lockstep::detail::thrown_by([&] {
       Done failed;
       carrier_->alone([&] {
         operands.stage(*carrier_);
@@ -57,17 +57,14 @@ class GroupLink : lockstep::detail::NonCopyable {
       });
       within(call, [&] { carry(call, operands, failed); });
       carrier_->alone([&] { operands.finish(completion.state()); });
-    } catch (...) {
-      error = std::current_exception();
-    }
+    });
     operands.release();
     completion.finish(std::move(error));
     if (operands.stream() && carrier_->progress()) thread_.start_polling(*carrier_);
   }
 
   void start(const Message& message, Operands& operands, const Done& done) noexcept {
-    std::exception_ptr error;
-    try {
+    std::exception_ptr error = lockstep::detail::thrown_by([&] {
       watch_.check();
       Done carriers;
       carrier_->alone([&] {
@@ -80,10 +77,7 @@ class GroupLink : lockstep::detail::NonCopyable {
       const auto& stream = operands.stream();
       carrier_->start(message, data, std::move(carriers), stream ? &*stream : nullptr);
       if (carrier_->progress()) thread_.start_polling(*carrier_);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    // Not within the handler, which would keep a reference to the error.
+    });
     if (error) done(std::move(error));
   }
 
@@ -195,10 +189,8 @@ class GroupState : lockstep::detail::NonCopyable {
       Completion completion(work);
       Done done = [operands, completion](std::exception_ptr error) {
         const bool taken = !error;
-        try {
-          if (taken) operands->finish(completion.state());
-        } catch (...) {
-          error = std::current_exception();
+        if (taken) {
+          error = lockstep::detail::thrown_by([&] { operands->finish(completion.state()); });
         }
         // On the host a message that was not taken may use its memory as long as the carrier keeps
         // `done`.
@@ -218,11 +210,7 @@ class GroupState : lockstep::detail::NonCopyable {
     std::exception_ptr error;
     issuing([&] {
       thread_->issue(CommunicationThread::Task([&]() noexcept {
-        try {
-          part = link_->split(members);
-        } catch (...) {
-          error = std::current_exception();
-        }
+        error = lockstep::detail::thrown_by([&] { part = link_->split(members); });
       }));
     });
     thread_->drain();

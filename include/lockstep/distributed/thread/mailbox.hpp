@@ -137,29 +137,22 @@ class Mailbox {
         return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
       };
       // Each side gets an exception of its own: this error, or why there is no memory for it.
-      const auto differ = [&]() noexcept {
-        try {
-          return std::make_exception_ptr(ValueError(
-              lockstep::detail::str("messages do not match: rank ", sent.rank, " sent ", out.count,
-                                    " x ", out.dtype, where(sent), ", but rank ", received.rank,
-                                    " receives ", in.count, " x ", in.dtype, where(received))));
-        } catch (...) {
-          return std::current_exception();
-        }
+      const auto differ = [&] {
+        lockstep::detail::fail<ValueError>("messages do not match: rank ", sent.rank, " sent ",
+                                           out.count, " x ", out.dtype, where(sent), ", but rank ",
+                                           received.rank, " receives ", in.count, " x ", in.dtype,
+                                           where(received));
       };
-      sent.done(differ());
-      return received.done(differ());
+      sent.done(lockstep::detail::thrown_by(differ));
+      return received.done(lockstep::detail::thrown_by(differ));
     }
-    std::exception_ptr cause;
-    try {
+    std::exception_ptr cause = lockstep::detail::thrown_by([&] {
       if (sent.gpu) {
         copy_on_gpu(sent, received);
       } else if (out.bytes() > 0) {
         std::memcpy(received.data, sent.data, out.bytes());
       }
-    } catch (...) {
-      cause = std::current_exception();
-    }
+    });
     if (!cause) {
       sent.done(nullptr);
       return received.done(nullptr);

@@ -20,15 +20,6 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE std::exception_ptr Share::run() const noexcept {
-  try {
-    body(index);
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
 LOCKSTEP_INLINE TeamStats WorkerPool::stats() {
   const std::lock_guard lock(mutex_);
   return {threads_created_,
