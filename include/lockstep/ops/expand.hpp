@@ -2,9 +2,10 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
+
+#include <bitset>
 
 // Stretching a tensor and summing it up again: each the other's backward.
 namespace lockstep {
@@ -18,6 +19,8 @@ namespace lockstep {
 Tensor expand(const Tensor& x, const Shape& shape);
 
 namespace detail {
+
+using DimSet = std::bitset<Shape::kMaxDims>;
 
 // The sum over the dimensions in `over`, divided by `divisor`: a mean divides by the number of
 // elements summed. `shape` has the kept sizes in order, with or without 1s between them. Recorded.

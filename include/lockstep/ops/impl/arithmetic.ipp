@@ -9,7 +9,6 @@
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
-#include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/scalar.hpp>

@@ -11,7 +11,6 @@
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
-#include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
