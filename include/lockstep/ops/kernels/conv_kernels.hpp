@@ -6,7 +6,6 @@
 #include <lockstep/ops/conv_geometry.hpp>
 #include <lockstep/ops/kernels/conv_direct_kernels.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
-#include <lockstep/ops/kernels/copy_run.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -128,50 +127,6 @@ void fold(const ConvGeometry& g, T* columns, std::int64_t ld, T* image) {
   });
 }
 
-// unfold and fold for one group of `count` images, whose columns lie side by side.
-template <class T>
-void unfold_group(const ConvGeometry& g, const T* images, std::int64_t count, std::int64_t group,
-                  T* columns) {
-  images += group * g.group_in() * g.plane();
-  for (std::int64_t i = 0; i < count; ++i) {
-    unfold(g, images + i * g.image(), columns + i * g.pixels(), count * g.pixels());
-  }
-}
-
-template <class T>
-void fold_group(const ConvGeometry& g, T* columns, std::int64_t count, std::int64_t group,
-                T* images) {
-  images += group * g.group_in() * g.plane();
-  for (std::int64_t i = 0; i < count; ++i) {
-    fold(g, columns + i * g.pixels(), count * g.pixels(), images + i * g.image());
-  }
-}
-
-// These copy the results of `count` images, [channels, count · pixels], from their places in the
-// batch and to them; a bias is added on the way there.
-template <class T>
-void gather_results(const ConvGeometry& g, const T* batch, std::int64_t count, T* results) {
-  for (std::int64_t o = 0; o < g.out_channels; ++o) {
-    for (std::int64_t i = 0; i < count; ++i, results += g.pixels()) {
-      copy_run(batch + i * g.result() + o * g.pixels(), results, g.pixels());
-    }
-  }
-}
-
-template <class T>
-void scatter_results(const ConvGeometry& g, const T* results, std::int64_t count, const T* bias,
-                     T* batch) {
-  const std::int64_t pixels = g.pixels();
-  for (std::int64_t o = 0; o < g.out_channels; ++o) {
-    const T add = bias == nullptr ? T(0) : bias[o];
-    for (std::int64_t i = 0; i < count; ++i, results += pixels) {
-      T* const to = batch + i * g.result() + o * pixels;
-      LOCKSTEP_INDEPENDENT
-      for (std::int64_t p = 0; p < pixels; ++p) to[p] = results[p] + add;
-    }
-  }
-}
-
 // The floats that tiles need for a pass; 0 if it is computed by products.
 template <class T>
 std::int64_t tiles_size(ConvPass pass, const ConvGeometry& g) {
@@ -219,12 +174,27 @@ struct ConvCall {
       T* const to = out.data + first_image * g.result();
       if (g.images_at_once() > 1) {
         multiply(images, count, weight, T(0), results());
-        scatter_results(g, results(), count, bias.data, to);
+        scatter_results(count, to);
       } else if (bias.data != nullptr) {
         fill_bias(1, to);
         multiply(images, count, weight, T(1), to);
       } else {
         multiply(images, count, weight, T(0), to);
+      }
+    }
+  }
+
+  // Copies the results of `count` images, [channels, count · pixels], to their places in a batch,
+  // and adds the bias on the way.
+  void scatter_results(std::int64_t count, T* batch) const {
+    const std::int64_t pixels = g.pixels();
+    const T* from = results();
+    for (std::int64_t o = 0; o < g.out_channels; ++o) {
+      const T add = bias.data == nullptr ? T(0) : bias.data[o];
+      for (std::int64_t i = 0; i < count; ++i, from += pixels) {
+        T* const to = batch + i * g.result() + o * pixels;
+        LOCKSTEP_INDEPENDENT
+        for (std::int64_t p = 0; p < pixels; ++p) to[p] = from[p] + add;
       }
     }
   }
@@ -241,17 +211,30 @@ struct ConvCall {
     const std::int64_t ld = count * g.pixels();
     const std::int64_t outs = g.group_out();
     for (std::int64_t group = 0; group < g.groups; ++group) {
-      unfold_group(g, images, count, group, work.data);
+      unfold_group(images, count, group);
       host_gemm(false, false, outs, ld, g.patch(), T(1), weight + group * outs * g.patch(),
                 g.patch(), static_cast<const T*>(work.data), ld, beta, to + group * outs * ld, ld);
     }
   }
 
-  // The gradients of so many results, side by side.
+  // Writes the columns of one group of `count` images side by side.
+  void unfold_group(const T* images, std::int64_t count, std::int64_t group) const {
+    images += group * g.group_in() * g.plane();
+    for (std::int64_t i = 0; i < count; ++i) {
+      unfold(g, images + i * g.image(), work.data + i * g.pixels(), count * g.pixels());
+    }
+  }
+
+  // The gradients of so many results, side by side: as scatter_results takes them.
   const T* gathered(const T* grad, std::int64_t first_image, std::int64_t count) const {
     const T* const from = grad + first_image * g.result();
     if (g.images_at_once() == 1) return from;
-    gather_results(g, from, count, results());
+    T* to = results();
+    for (std::int64_t o = 0; o < g.out_channels; ++o) {
+      for (std::int64_t i = 0; i < count; ++i, to += g.pixels()) {
+        copy_run(from + i * g.result() + o * g.pixels(), to, g.pixels());
+      }
+    }
     return results();
   }
 
@@ -266,7 +249,10 @@ struct ConvCall {
       for (std::int64_t group = 0; group < g.groups; ++group) {
         host_gemm(true, false, g.patch(), ld, outs, T(1), weight + group * outs * g.patch(),
                   g.patch(), from + group * outs * ld, ld, T(0), work.data, ld);
-        fold_group(g, work.data, count, group, out.data + first_image * g.image());
+        T* const images = out.data + first_image * g.image() + group * g.group_in() * g.plane();
+        for (std::int64_t i = 0; i < count; ++i) {
+          fold(g, work.data + i * g.pixels(), ld, images + i * g.image());
+        }
       }
     }
   }
@@ -285,7 +271,7 @@ struct ConvCall {
       const std::int64_t ld = count * g.pixels();
       const T* const from = gathered(grad, first_image, count);
       for (std::int64_t group = 0; group < g.groups; ++group) {
-        unfold_group(g, in + first_image * g.image(), count, group, work.data);
+        unfold_group(in + first_image * g.image(), count, group);
         host_gemm(false, true, patch, outs, ld, T(1), static_cast<const T*>(work.data), ld,
                   from + group * outs * ld, ld, first_image == 0 ? T(0) : T(1),
                   transposed() + group * outs * patch, outs);

@@ -4,7 +4,6 @@
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/ops/conv_geometry.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
-#include <lockstep/ops/kernels/copy_run.hpp>
 #include <lockstep/ops/kernels/tiles.hpp>
 
 #include <algorithm>
@@ -29,15 +28,13 @@ inline std::int64_t padded_width(const ConvGeometry& g) {
   return (g.out_width - 1) * g.stride_width + (g.kernel_width - 1) * g.dilation_width + 1;
 }
 
-// The kernel rows of output rows from `first` to `last` that see the image for one of them at
-// least.
-inline Inside kernel_rows(const ConvGeometry& g, std::int64_t first, std::int64_t last) {
-  const Inside of_first(g.kernel_height, g.in_height, g.dilation_height,
-                        first * g.stride_height - g.padding_height);
-  Inside all(g.kernel_height, g.in_height, g.dilation_height,
-             last * g.stride_height - g.padding_height);
-  all.end = std::max(all.end, of_first.end);
-  return all;
+// Of `count` rows, `step` apart, those that lie in the image if the first of them is row `first` of
+// the padded one, or `last`, or one between.
+inline Inside rows_inside(const ConvGeometry& g, std::int64_t count, std::int64_t step,
+                          std::int64_t first, std::int64_t last) {
+  Inside rows(count, g.in_height, step, last - g.padding_height);
+  rows.end = std::max(rows.end, Inside(count, g.in_height, step, first - g.padding_height).end);
+  return rows;
 }
 
 // A convolution of the batch, group by group. The work space holds the kernels of a group as panels
@@ -148,7 +145,8 @@ class ForwardTiles {
     std::int64_t top = 0;  // the row of the first segment
     std::int64_t ready = 0;
     const auto run = [&](std::int64_t bottom) {
-      const Inside rows = kernel_rows(g, top, bottom);
+      const Inside rows = rows_inside(g, g.kernel_height, g.dilation_height, top * g.stride_height,
+                                      bottom * g.stride_height);
       kernel_({.terms = terms.data() + rows.begin * g.kernel_width,
                .count = std::max<std::int64_t>(rows.size(), 0) * g.kernel_width,
                .length = g.group_in(),
@@ -267,7 +265,8 @@ class WeightTiles {
     std::int64_t top = 0;  // the kernel row of the first segment
     std::int64_t ready = 0;
     const auto run = [&](std::int64_t bottom) {
-      const Inside rows = output_rows(top, bottom);
+      const Inside rows = rows_inside(g, g.out_height, g.stride_height, top * g.dilation_height,
+                                      bottom * g.dilation_height);
       kernel_({.terms = terms.data() + rows.begin * count,
                .count = std::max<std::int64_t>(rows.size(), 0) * count,
                .length = g.out_width,
@@ -289,16 +288,6 @@ class WeightTiles {
       }
     }
     if (ready > 0) run(g.kernel_height - 1);
-  }
-
-  // The output rows that see the image through one of these kernel rows at least.
-  Inside output_rows(std::int64_t first, std::int64_t last) const {
-    const Inside of_first(g.out_height, g.in_height, g.stride_height,
-                          first * g.dilation_height - g.padding_height);
-    Inside all(g.out_height, g.in_height, g.stride_height,
-               last * g.dilation_height - g.padding_height);
-    all.end = std::max(all.end, of_first.end);
-    return all;
   }
 
   const ConvGeometry g;
