@@ -5,12 +5,12 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
-#include <lockstep/optim/adam_state.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
 #include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,8 +36,20 @@ struct AdamGroup {
   std::optional<double> weight_decay = {};
 };
 
+// What Adam and its kin keep of a parameter: all of it or, before the first step, nothing.
+struct AdamState {
+  Tensor mean = {};
+  Tensor square = {};
+  std::int64_t steps = 0;
+};
+
+void check_betas(const char* optimizer, const std::pair<double, double>& betas);
+
 // What GroupedOptimizer asks for.
 void check_options(const char* optimizer, const AdamOptions& options);
+void list_state(StateDict& dict, const std::string& prefix, const AdamState& state);
+AdamState read_state(detail::StateReader& reader, const std::string& prefix,
+                     const Tensor& parameter, const AdamState& like);
 
 // Adam: steps along a running mean of the gradient, scaled by a running mean of its square, both
 // corrected for having started at zero. With g the gradient plus weight_decay times the parameter,

@@ -5,7 +5,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
-#include <lockstep/optim/adam_state.hpp>
+#include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>

@@ -7,21 +7,47 @@
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/launch_together.hpp>
+#include <lockstep/optim/optimizer.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::optim {
+
+LOCKSTEP_INLINE void check_betas(const char* optimizer, const std::pair<double, double>& betas) {
+  check_setting(optimizer, "the first beta", betas.first);
+  check_setting(optimizer, "the second beta", betas.second);
+  check<ValueError>(betas.first < 1 && betas.second < 1, optimizer,
+                    ": expected betas below 1, got ", betas.first, " and ", betas.second);
+}
 
 LOCKSTEP_INLINE void check_options(const char* optimizer, const AdamOptions& options) {
   check_setting(optimizer, "lr", options.lr);
   check_betas(optimizer, options.betas);
   check_setting(optimizer, "eps", options.eps);
   check_setting(optimizer, "weight_decay", options.weight_decay);
+}
+
+LOCKSTEP_INLINE void list_state(StateDict& dict, const std::string& prefix,
+                                const AdamState& state) {
+  if (!state.mean.defined()) return;
+  dict.push_back(detail::named_number(prefix + "step", state.steps));
+  dict.push_back({prefix + "exp_avg", state.mean});
+  dict.push_back({prefix + "exp_avg_sq", state.square});
+}
+
+LOCKSTEP_INLINE AdamState read_state(detail::StateReader& reader, const std::string& prefix,
+                                     const Tensor& parameter, const AdamState& /*like*/) {
+  AdamState state;
+  state.steps = reader.count(prefix + "step");
+  state.mean = reader.copy(prefix + "exp_avg", parameter);
+  state.square = reader.copy(prefix + "exp_avg_sq", parameter);
+  return state;
 }
 
 LOCKSTEP_INLINE Adam::Adam(const char* name, const ParameterList& parameters,
