@@ -15,6 +15,7 @@
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <cstddef>
 #include <type_traits>

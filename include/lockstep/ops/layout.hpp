@@ -4,14 +4,14 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-// How kernels walk over operands of different strides.
+// How operands of different shapes are stretched to one.
 namespace lockstep::detail {
 
 // The shape that two operands are stretched to: aligned at their last dimensions, a size of 1 fits
@@ -52,91 +52,6 @@ inline Shape broadcast_strides(const Tensor& tensor, const Shape& shape) {
     strides[d] = missing || (sizes[own] == 1 && shape[d] != 1) ? 0 : tensor.strides()[own];
   }
   return strides;
-}
-
-// One walk over N operands: as few dimensions as their strides allow, the innermost last.
-template <std::size_t N>
-struct Walk {
-  Shape sizes;
-  std::array<Shape, N> strides;
-
-  std::int64_t inner_size() const { return sizes.empty() ? 1 : sizes.back(); }
-  std::int64_t inner_stride(std::size_t operand) const {
-    return sizes.empty() ? 0 : strides[operand].back();
-  }
-
-  using Offsets = std::array<std::int64_t, N>;
-
-  // Calls `body(offsets)` with each operand's offset for every index of the first `dims`
-  // dimensions, in row-major order.
-  template <class Body>
-  void for_each(std::size_t dims, const Body& body) const {
-    visit(
-        dims,
-        [](const void* to, const Offsets& offsets) { (*static_cast<const Body*>(to))(offsets); },
-        &body);
-  }
-  // The same for all but the innermost dimension.
-  template <class Body>
-  void for_each_row(const Body& body) const {
-    for_each(sizes.empty() ? 0 : sizes.size() - 1, body);
-  }
-  // The same for all but the two innermost ones: planes of `plane_rows` rows each.
-  template <class Body>
-  void for_each_plane(const Body& body) const {
-    for_each(sizes.size() < 2 ? 0 : sizes.size() - 2, body);
-  }
-  std::int64_t plane_rows() const { return sizes.size() < 2 ? 1 : sizes[sizes.size() - 2]; }
-  std::int64_t row_stride(std::size_t operand) const {
-    return sizes.size() < 2 ? 0 : strides[operand][sizes.size() - 2];
-  }
-
- private:
-  // Out of line, so that it is compiled once for all bodies. Each call of a body is an indirect
-  // one, so that a body should handle a whole row or plane.
-  [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
-                               const void* context) const {
-    for (std::size_t d = 0; d < dims; ++d) {
-      if (sizes[d] == 0) return;
-    }
-    std::array<std::int64_t, Shape::kMaxDims> index{};
-    Offsets offsets{};
-    while (true) {
-      body(context, offsets);
-      std::size_t d = dims;
-      while (d > 0) {
-        --d;
-        for (std::size_t n = 0; n < N; ++n) offsets[n] += strides[n][d];
-        if (++index[d] < sizes[d]) break;
-        for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides[n][d] * sizes[d];
-        index[d] = 0;
-        if (d == 0) return;
-      }
-      if (dims == 0) return;
-    }
-  }
-};
-
-// Drops dimensions of size 1 and joins those that every operand walks over in one go.
-template <std::size_t N>
-Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
-  Walk<N> walk;
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 1) continue;
-    bool joins = !walk.sizes.empty();
-    for (std::size_t n = 0; n < N && joins; ++n) {
-      joins = walk.strides[n].back() == strides[n][d] * sizes[d];
-    }
-    if (!joins) {
-      walk.sizes.push_back(sizes[d]);
-      for (std::size_t n = 0; n < N; ++n) walk.strides[n].push_back(strides[n][d]);
-      continue;
-    }
-    const std::size_t last = walk.sizes.size() - 1;
-    walk.sizes[last] *= sizes[d];
-    for (std::size_t n = 0; n < N; ++n) walk.strides[n][last] = strides[n][d];
-  }
-  return walk;
 }
 
 // The shape that both operands are stretched to, and how an operation walks over them.

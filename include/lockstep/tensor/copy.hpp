@@ -11,8 +11,8 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/walk.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,34 +49,31 @@ struct alignas(Bytes) Moved {
   unsigned char bytes[Bytes];
 };
 
-// Copies between two strided layouts of one shape, the innermost dimension in a plain loop.
-// The Views cover everything from the first to the last element touched.
+// Copies between two strided layouts of one shape. The Views cover everything from the first to the
+// last element touched.
 template <class T>
 struct StridedCopyKernel {
   View<const T> in;
   View<T> out;
-  std::array<std::int64_t, Shape::kMaxDims> sizes;
-  std::array<std::int64_t, Shape::kMaxDims> in_strides;
-  std::array<std::int64_t, Shape::kMaxDims> out_strides;
-  std::size_t dims;  // at least 1, and no size is 0
+  Walk<2> walk;
 
   void operator()() const {
-    std::array<std::int64_t, Shape::kMaxDims> index{};
-    const std::size_t last = dims - 1;
-    while (true) {
-      std::int64_t from = 0;
-      std::int64_t to = 0;
-      for (std::size_t d = 0; d < last; ++d) {
-        from += index[d] * in_strides[d];
-        to += index[d] * out_strides[d];
+    walk.for_each_plane([this](const auto& offsets) {
+      const T* from = in.data + offsets[0];
+      T* to = out.data + offsets[1];
+      for (std::int64_t r = walk.plane_rows(); r > 0; --r) {
+        copy_row(from, walk.inner_stride(0), to, walk.inner_stride(1), walk.inner_size());
+        from += walk.row_stride(0);
+        to += walk.row_stride(1);
       }
-      for (std::int64_t i = 0; i < sizes[last]; ++i) {
-        out.data[to + i * out_strides[last]] = in.data[from + i * in_strides[last]];
-      }
-      std::size_t d = last;
-      while (d > 0 && ++index[d - 1] == sizes[d - 1]) index[--d] = 0;
-      if (d == 0) return;
-    }
+    });
+  }
+
+ private:
+  // (By values: what is written may be the bytes of anything that is referred to.)
+  static void copy_row(const T* from, std::int64_t step_from, T* to, std::int64_t step_to,
+                       std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) to[i * step_to] = from[i * step_from];
   }
 };
 

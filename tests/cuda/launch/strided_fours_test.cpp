@@ -6,8 +6,8 @@
 #include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
-#include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <gtest/gtest.h>
 
@@ -102,7 +102,6 @@ TEST(StridedFours, BroadcastOperands) {
 }
 
 TEST(StridedFours, Copies) {
-  using Call = lockstep::detail::StridedCopyKernel<Moved<4>>;
   static_assert(HasFours<StridedCopyElements<Moved<4>>>);
   static_assert(!HasFours<StridedCopyElements<Moved<8>>>);
   const std::vector<Case> cases = {
@@ -121,16 +120,10 @@ TEST(StridedFours, Copies) {
       const Numbers in(room_in, shifted % 2, 1);
       const Numbers out(room_out, shifted / 2, 1000);
       const Numbers expected(room_out, 0, 1000);
-      Call call{};
-      call.in = {reinterpret_cast<const Moved<4>*>(in.data), room_in};
-      call.out = {reinterpret_cast<Moved<4>*>(out.data), room_out};
-      call.dims = each.sizes.size();
-      for (std::size_t d = 0; d < call.dims; ++d) {
-        call.sizes[d] = each.sizes[d];
-        call.in_strides[d] = each.strides[0][d];
-        call.out_strides[d] = each.strides[1][d];
-      }
-      StridedCopyElements<Moved<4>> kernel = strided_copy(call);
+      const auto walk = lockstep::detail::make_walk<2>(each.sizes, each.strides);
+      StridedCopyElements<Moved<4>> kernel{{reinterpret_cast<const Moved<4>*>(in.data), room_in},
+                                           {reinterpret_cast<Moved<4>*>(out.data), room_out},
+                                           strided_index(walk)};
       if (shifted == 0) {
         EXPECT_EQ(by_fours(kernel), each.by_fours) << "case " << number;
       }

@@ -7,14 +7,12 @@
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/ops/kernels/where_kernels.hpp>
-#include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 
 namespace lockstep::cuda {
@@ -45,20 +43,11 @@ requires(sizeof(T) == 4) struct Fours<StridedCopyElements<T>> {
 };
 
 template <class T>
-StridedCopyElements<T> strided_copy(const detail::StridedCopyKernel<T>& call) {
-  const auto first = [&call](const auto& of) { return Shape(std::span(of.data(), call.dims)); };
-  return {call.in, call.out,
-          strided_index(detail::make_walk<2>(first(call.sizes),
-                                             {first(call.in_strides), first(call.out_strides)}))};
-}
-
-template <class T>
 struct CudaCall<detail::StridedCopyKernel<T>> {
   using kernels = Kernels<StridedCopyElements<T>>;
   static void run(detail::StreamState& stream, const detail::StridedCopyKernel<T>& call) {
-    std::size_t count = 1;
-    for (std::size_t d = 0; d < call.dims; ++d) count *= static_cast<std::size_t>(call.sizes[d]);
-    launch_kernel(stream, count, strided_copy(call));
+    launch_kernel(stream, static_cast<std::size_t>(numel(call.walk.sizes)),
+                  StridedCopyElements<T>{call.in, call.out, strided_index(call.walk)});
   }
 };
 

@@ -17,6 +17,7 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <array>
 #include <cstddef>

@@ -20,6 +20,7 @@
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <array>
 #include <type_traits>

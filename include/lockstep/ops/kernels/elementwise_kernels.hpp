@@ -4,8 +4,8 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/comparison.hpp>
-#include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <algorithm>
 #include <cstddef>

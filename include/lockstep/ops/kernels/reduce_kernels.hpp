@@ -4,7 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
-#include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <algorithm>
 #include <array>

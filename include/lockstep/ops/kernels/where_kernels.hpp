@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,15 +26,10 @@ LOCKSTEP_INLINE std::size_t extent(const Tensor& tensor) {
 LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream) {
   if (src.numel() == 0) return;
   dispatch_moved(src.dtype(), [&]<class T>(T) {
-    StridedCopyKernel<T> kernel{input<T>(src), output<T>(dst, stream), {1}, {}, {}, 1};
+    StridedCopyKernel<T> kernel{input<T>(src), output<T>(dst, stream),
+                                make_walk<2>(src.sizes(), {src.strides(), dst.strides()})};
     kernel.in.size = extent(src);
     kernel.out.size = extent(dst);
-    for (std::size_t d = 0; d < src.sizes().size(); ++d) {
-      kernel.sizes[d] = src.sizes()[d];
-      kernel.in_strides[d] = src.strides()[d];
-      kernel.out_strides[d] = dst.strides()[d];
-      kernel.dims = d + 1;
-    }
     launch_call(stream, kernel);
   });
 }
