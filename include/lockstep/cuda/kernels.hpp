@@ -5,7 +5,6 @@
 #include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/kernels/copy_sixteens.hpp>
-#include <lockstep/cuda/kernels/embedding.hpp>
 #include <lockstep/cuda/kernels/functors.hpp>
 #include <lockstep/cuda/kernels/index.hpp>
 #include <lockstep/cuda/kernels/layer_norm.hpp>
@@ -15,13 +14,13 @@
 #include <lockstep/cuda/kernels/reduce.hpp>
 #include <lockstep/cuda/kernels/rnn.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
 
 // All that the library launches: functors, and Calls.
 namespace lockstep::cuda {
 
 using AllKernels = Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, ReduceCalls,
-                        ChannelCalls, LayerNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls,
-                        PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, IndexCalls>::type;
+                        ChannelCalls, LayerNormCalls, SoftmaxCalls, LossCalls, PoolingCalls,
+                        MatmulCalls, ConvCalls, RnnCalls, IndexCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -4,13 +4,13 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/batch_norm_kernels.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/channel_sum_kernel.hpp>
-#include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,27 +21,23 @@
 // replicas combine between the two steps. Layer normalisation shares them.
 namespace lockstep::cuda {
 
-// The channels of a tensor of [outer, channels, inner], and the elements of one of them.
-struct ChannelWalks {
-  detail::Walk<1> kept;
-  detail::Walk<1> reduced;
-
-  ChannelWalks(std::size_t outer, std::size_t channels, std::size_t inner) {
-    const auto o = static_cast<std::int64_t>(outer);
-    const auto c = static_cast<std::int64_t>(channels);
-    const auto i = static_cast<std::int64_t>(inner);
-    kept = detail::make_walk<1>(Shape{c}, {Shape{i}});
-    reduced = detail::make_walk<1>(Shape{o, i}, {Shape{c * i, 1}});
-  }
-};
+// The sum of the terms of each channel, divided.
+template <class Term>
+void launch_channel_sums(detail::StreamState& stream, const SumOperands<Term>& in,
+                         const View<typename Term::Out>& out, const detail::Axis& axis,
+                         double divisor = 1) {
+  const auto outer = static_cast<std::int64_t>(axis.outer);
+  const auto count = static_cast<std::int64_t>(axis.count);
+  const auto inner = static_cast<std::int64_t>(axis.inner);
+  launch_sum<Term>(stream, in, out, detail::make_walk<1>(Shape{count}, {Shape{inner}}),
+                   detail::make_walk<1>(Shape{outer, inner}, {Shape{count * inner, 1}}), divisor);
+}
 
 template <class T>
 struct CudaCall<detail::ChannelSumCall<T>> {
-  using Term = ValueTerm<T>;
-  using kernels = SumKernels<Term>;
+  using kernels = SumKernels<ValueTerm<T>>;
   static void run(detail::StreamState& stream, const detail::ChannelSumCall<T>& call) {
-    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
-    launch_sum<Term>(stream, {call.in}, call.out, walks.kept, walks.reduced, 1);
+    launch_channel_sums<ValueTerm<T>>(stream, {call.in}, call.out, call.axis);
   }
 };
 
@@ -76,13 +72,12 @@ template <class T>
 struct CudaCall<detail::ChannelMomentsCall<T>> {
   using kernels = typename Join<SumKernels<ValueTerm<T>>, SumKernels<SquareApartTerm<T>>>::type;
   static void run(detail::StreamState& stream, const detail::ChannelMomentsCall<T>& call) {
-    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
     const auto count =
         static_cast<double>(std::max<std::size_t>(call.axis.outer * call.axis.inner, 1));
-    launch_sum<ValueTerm<T>>(stream, {call.in}, call.mean, walks.kept, walks.reduced, count);
+    launch_channel_sums<ValueTerm<T>>(stream, {call.in}, call.mean, call.axis, count);
     const View<const T> mean{call.mean.data, call.mean.size};
-    launch_sum<SquareApartTerm<T>>(stream, {call.in, {}, mean}, call.var, walks.kept, walks.reduced,
-                                   count);
+    launch_channel_sums<SquareApartTerm<T>>(stream, {call.in, {}, mean}, call.var, call.axis,
+                                            count);
   }
 };
 
@@ -90,9 +85,7 @@ template <class T>
 struct CudaCall<detail::ChannelDotCall<T>> {
   using kernels = SumKernels<ProductTerm<T>>;
   static void run(detail::StreamState& stream, const detail::ChannelDotCall<T>& call) {
-    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
-    launch_sum<ProductTerm<T>>(stream, {call.a, call.b, call.mean}, call.out, walks.kept,
-                               walks.reduced, 1);
+    launch_channel_sums<ProductTerm<T>>(stream, {call.a, call.b, call.mean}, call.out, call.axis);
   }
 };
 

@@ -4,7 +4,6 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/libraries/conv_plan.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>

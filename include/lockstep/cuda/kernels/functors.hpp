@@ -5,7 +5,6 @@
 #include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/distributed/thread/combine_kernel.hpp>
 #include <lockstep/ops/kernels/attention_kernels.hpp>
 #include <lockstep/ops/kernels/batch_norm_kernels.hpp>

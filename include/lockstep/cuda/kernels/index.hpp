@@ -5,10 +5,13 @@
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/ops/kernels/index_kernels.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -72,7 +75,112 @@ struct CudaCall<detail::AddTakenCall<T>> {
   }
 };
 
+// Adds up the gradients of one row of the weight in the order of the indices: each row looks
+// through all of them, or through those of one part. `out` is [parts, rows, width].
+template <class T>
+struct SumRowsKernel {
+  View<const T> grad;
+  View<const std::int64_t> indices;
+  View<T> out;
+  std::size_t rows, width;
+  std::size_t indices_of_part;
+  std::int64_t padding;
+
+  LOCKSTEP_HD void operator()(std::size_t place, const Lanes& lanes) const {
+    const Division at = divided(place, rows);
+    const auto row = static_cast<std::int64_t>(at.remainder);
+    T* const to = out.data + place * width;
+    for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] = T(0);
+    if (row == padding) return;
+    const std::size_t first = at.quotient * indices_of_part;
+    const std::size_t end =
+        first + indices_of_part < indices.size ? first + indices_of_part : indices.size;
+    // The lanes look at several indices each, then all of them at those where one found the row.
+    constexpr std::size_t kEach = 4;
+    const std::size_t block = kEach * lanes.count;
+    for (std::size_t start = first; start < end; start += block) {
+      const std::size_t stop = start + block < end ? start + block : end;
+      int found = 0;
+      for (std::size_t i = start + lanes.index; i < stop; i += lanes.count) {
+        found |= static_cast<int>(indices[i] == row);
+      }
+      if (lanes.max(found) == 0) continue;
+      for (std::size_t i = start; i < stop; ++i) {
+        if (indices[i] == row) add(grad.data + i * width, to, lanes);
+      }
+    }
+  }
+
+ private:
+  LOCKSTEP_HD void add(const T* from, T* to, const Lanes& lanes) const {
+    for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] += from[j];
+  }
+};
+
+// The sum of the parts, in their order.
+template <class T>
+struct SumRowsPartsKernel {
+  View<const T> parts;
+  View<T> out;
+  std::size_t count;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    T sum = parts[i];
+    for (std::size_t p = 1; p < count; ++p) sum += parts[p * out.size + i];
+    out[i] = sum;
+  }
+};
+
+template <class T>
+struct CudaCall<detail::SumRowsCall<T>> {
+  using kernels = Kernels<SumRowsKernel<T>, SumRowsPartsKernel<T>>;
+  static void run(detail::StreamState& stream, const detail::SumRowsCall<T>& call) {
+    if (call.out.size == 0) return;
+    // If there are few rows, the indices are divided into parts of at least kShortest, so that
+    // about kRows rows are launched.
+    constexpr std::size_t kRows = 2048;
+    constexpr std::size_t kShortest = 256;
+    const std::size_t most = std::max<std::size_t>(1, call.indices.size / kShortest);
+    const std::size_t about = std::clamp<std::size_t>(kRows / call.rows, 1, most);
+    const std::size_t each = std::max<std::size_t>(1, (call.indices.size + about - 1) / about);
+    const std::size_t parts = std::max<std::size_t>(1, (call.indices.size + each - 1) / each);
+    const auto launch_rows = [&](const View<T>& to) {
+      launch_kernel(
+          stream, parts * call.rows,
+          SumRowsKernel<T>{call.grad, call.indices, to, call.rows, call.width, each, call.padding});
+    };
+    if (parts == 1) return launch_rows(call.out);
+    const ScratchOf<T> sums(stream, parts * call.out.size);
+    launch_rows(sums.view());
+    launch_kernel(stream, call.out.size, SumRowsPartsKernel<T>{sums.const_view(), call.out, parts});
+  }
+};
+
+// An index outside the table is left out, and the host is told.
+template <class T>
+struct PutRowsElements {
+  detail::PutRowsCall<T> call;
+  View<IndexFault> fault;
+
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Division at = divided(i, call.width);
+    const std::int64_t index = call.indices[at.quotient];
+    if (!in_range(fault, detail::RowsOf::sparse_tensor, index, at.quotient, call.rows)) return;
+    call.out[static_cast<std::size_t>(index) * call.width + at.remainder] = call.values[i];
+  }
+};
+
+template <class T>
+struct CudaCall<detail::PutRowsCall<T>> {
+  using kernels = Kernels<PutRowsElements<T>>;
+  static void run(detail::StreamState& stream, const detail::PutRowsCall<T>& call) {
+    if (call.values.size == 0) return;
+    launch_kernel(stream, call.values.size,
+                  PutRowsElements<T>{call, IndexFaults::instance().of(stream)});
+  }
+};
+
 using IndexCalls =
-    Join<ForMoved<detail::TakeCall>::type, ForFloating<detail::AddTakenCall>::type>::type;
+    Join<ForMoved<detail::TakeCall>::type,
+         ForFloating<detail::AddTakenCall, detail::SumRowsCall, detail::PutRowsCall>::type>::type;
 
 }  // namespace lockstep::cuda

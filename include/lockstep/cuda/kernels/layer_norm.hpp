@@ -4,10 +4,9 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
-#include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/cuda/launch/loops.hpp>
 #include <lockstep/ops/kernels/layer_norm_kernels.hpp>
 
 #include <cmath>
@@ -109,9 +108,10 @@ template <class T>
 struct CudaCall<detail::LayerNormGradCall<T>> {
   using kernels = typename Join<Kernels<LayerNormGradRows<T>>, SumKernels<ValueTerm<T>>>::type;
   static void run(detail::StreamState& stream, const detail::LayerNormGradCall<T>& call) {
-    const ChannelWalks walks(call.mean().size, call.width, 1);
+    const Shape shape{static_cast<std::int64_t>(call.mean().size),
+                      static_cast<std::int64_t>(call.width)};
     const auto sum_rows = [&](View<const T> of, View<T> to) {
-      launch_sum<ValueTerm<T>>(stream, {of}, to, walks.kept, walks.reduced, 1);
+      launch_channel_sums<ValueTerm<T>>(stream, {of}, to, detail::Axis(shape, 1));
     };
     if (call.bias_grad.size > 0) sum_rows(call.grad, call.bias_grad);
     if (call.weight_grad.size > 0) {

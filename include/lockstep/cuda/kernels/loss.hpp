@@ -2,16 +2,16 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernels/softmax_rows.hpp>
+#include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <cmath>
 #include <cstddef>

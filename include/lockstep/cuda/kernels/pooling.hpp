@@ -3,7 +3,6 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/ops/kernels/pooling_kernels.hpp>
 

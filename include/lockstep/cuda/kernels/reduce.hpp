@@ -4,7 +4,6 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
@@ -54,13 +53,7 @@ struct ArgmaxKernel {
 };
 
 template <class T>
-struct CudaCall<detail::ArgmaxCall<T>> {
-  using kernels = Kernels<ArgmaxKernel<T>>;
-  static void run(detail::StreamState& stream, const detail::ArgmaxCall<T>& call) {
-    launch_kernel(stream, call.axis.outer * call.axis.inner,
-                  ArgmaxKernel<T>{call, call.axis.inner >= kLanes});
-  }
-};
+struct CudaCall<detail::ArgmaxCall<T>> : AxisCall<ArgmaxKernel<T>> {};
 
 using SumCalls = Kernels<detail::SumCall<float, float>, detail::SumCall<double, double>,
                          detail::SumCall<std::int64_t, std::int64_t>,

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/cuda/launch/loops.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
-#include <lockstep/cuda/launch/unroll.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -181,12 +181,6 @@ struct SumPartsKernel {
 template <class Term>
 using SumKernels = Kernels<SumKernel<Term>, SumPartsKernel<typename Term::Sum, typename Term::Out>>;
 
-inline std::size_t count_of(const detail::Walk<1>& walk) {
-  std::size_t count = 1;
-  for (const std::int64_t size : walk.sizes) count *= static_cast<std::size_t>(size);
-  return count;
-}
-
 template <class Term>
 struct SumOperands {
   View<const typename Term::In> a;
@@ -205,8 +199,8 @@ void launch_sum(detail::StreamState& stream, const SumOperands<Term>& in,
                 const detail::Walk<1>& reduced, double divisor) {
   using Sum = typename Term::Sum;
   using Out = typename Term::Out;
-  const std::size_t sums = count_of(kept);
-  const std::size_t terms = count_of(reduced);
+  const std::size_t sums = static_cast<std::size_t>(numel(kept.sizes));
+  const std::size_t terms = static_cast<std::size_t>(numel(reduced.sizes));
   if (sums == 0) return;
   // Where sums lie side by side in memory, a thread for each reads all that memory gives, but waits
   // for one term after the other. A warp for each waits less and reads eight times as much: better

@@ -18,6 +18,28 @@ namespace lockstep::cuda {
 template <class... F>
 struct Kernels {};
 
+// Several lists as one.
+template <class... Lists>
+struct Join {
+  using type = Kernels<>;
+};
+template <class... F>
+struct Join<Kernels<F...>> {
+  using type = Kernels<F...>;
+};
+template <class... F, class... G, class... Rest>
+struct Join<Kernels<F...>, Kernels<G...>, Rest...> : Join<Kernels<F..., G...>, Rest...> {};
+
+// One template for several element types. (Structs, as nvcc drops an alias template's pack.)
+template <template <class> class F, class... T>
+struct ForEach {
+  using type = Kernels<F<T>...>;
+};
+template <template <class> class... F>
+struct ForFloating : Join<typename ForEach<F, float, double>::type...> {};
+template <template <class> class F>
+struct ForNumeric : ForEach<F, float, double, std::int64_t, std::int32_t> {};
+
 // How a library call runs on a GPU: a specialisation for each Call that `launch_call` takes has
 //   using kernels = Kernels<…>;                              // what it launches itself
 //   static void run(detail::StreamState& stream, const Call& call);
@@ -70,6 +92,18 @@ struct ElementCall {
   using kernels = Kernels<Kernel>;
   static void run(detail::StreamState& stream, const decltype(Kernel::call)& call) {
     launch_kernel(stream, call.out.size, Kernel{call});
+  }
+};
+
+// The same with a row functor for the rows along the call's `axis`, which single threads have where
+// neighbouring elements in memory are of different rows.
+template <class Kernel>
+struct AxisCall {
+  using kernels = Kernels<Kernel>;
+  static void run(detail::StreamState& stream, const decltype(Kernel::call)& call) {
+    if (call.out.size == 0) return;
+    launch_kernel(stream, call.axis.outer * call.axis.inner,
+                  Kernel{call, call.axis.inner >= kLanes});
   }
 };
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/host_device.hpp>
-#include <lockstep/cuda/launch/unroll.hpp>
-#include <lockstep/ops/layout.hpp>
+#include <lockstep/cuda/launch/loops.hpp>
 #include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,9 +2,17 @@
 #pragma once
 
 #include <lockstep/backend/host_device.hpp>
-#include <lockstep/cuda/launch/unroll.hpp>
 
 #include <cstddef>
+
+// Put before a loop in a kernel: how often a GPU's compiler repeats its body, 1 for never. What is
+// long and seldom run is not worth the time that it takes to compile it several times.
+#if defined(__CUDA_ARCH__)
+#define LOCKSTEP_PRAGMA(text) _Pragma(#text)
+#define LOCKSTEP_UNROLL(times) LOCKSTEP_PRAGMA(unroll times)
+#else
+#define LOCKSTEP_UNROLL(times)
+#endif
 
 namespace lockstep::cuda {
 
