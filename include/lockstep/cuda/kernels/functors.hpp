@@ -34,7 +34,7 @@ struct NumericFunctors
                                   detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>::type,
            typename UnaryKernels<T, bool, detail::CompareTo<T>>::type,
            typename BinaryKernels<T, bool, detail::Compare<T>>::type,
-           Kernels<detail::AddInPlaceKernel<T>, detail::ScaleKernel<T>>> {};
+           Kernels<detail::AddInPlaceKernel<T>>> {};
 
 // A kernel for one parameter, and for many.
 template <class... F>

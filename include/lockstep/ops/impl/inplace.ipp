@@ -154,10 +154,11 @@ LOCKSTEP_INLINE const Tensor& Tensor::mul_(Scalar factor) const {
   detail::check_changeable(*this, "mul_");
   const Stream stream = current_stream(device());
   dispatch_numeric(dtype(), "mul_", [&]<class T>(T) {
+    using Scale = detail::UnaryKernel<T, T, detail::BindRight<T, detail::Times<T>>>;
     const T number = detail::scalar<T>("mul_", factor);
     detail::change_packed(*this, [&](const Tensor& data) {
       launch(stream, static_cast<std::size_t>(data.numel()),
-             detail::ScaleKernel<T>{detail::output<T>(data, stream), number});
+             Scale{detail::input<T>(data), detail::output<T>(data, stream), {{}, number}});
     });
   });
   return *this;

@@ -218,11 +218,4 @@ struct CompareTo {
   }
 };
 
-template <class T>
-struct ScaleKernel {
-  View<T> data;
-  T factor;
-  LOCKSTEP_HD void operator()(std::size_t i) const { data[i] = Times<T>{}(data[i], factor); }
-};
-
 }  // namespace lockstep::detail
