@@ -55,27 +55,22 @@ struct CudaCall<detail::ConvCall<T, pass>> {
     if (call.first.size == 0 || call.second.size == 0 || call.out.size == 0) {
       launch_kernel(on, call.out.size, detail::FillKernel<T>{call.out, T(0)});
     } else {
-      run_library(on, call);
+      using Pass = LibraryPass<pass>;
+      const ConvKey key = conv_key(call.g, cudnn_type<T>);
+      const CudnnOnStream cudnn(on);
+      const auto& plan = cudnn.plan<ConvPlan<Pass>>(key);
+      const GpuScratch workspace(on, plan.workspace);
+      const T alpha = 1;
+      const T beta = 0;
+      check(Pass::run(cudnn.handle(), &alpha, plan.first(), call.first.data, plan.second(),
+                      call.second.data, plan.descriptors.conv.get(), plan.algorithm,
+                      workspace.data(), plan.workspace, &beta, plan.out(), call.out.data),
+            Pass::run_name, on.device());
     }
     if (call.bias.data == nullptr) return;
     launch_kernel(
         stream, call.out.size,
         AddChannelBias<T>{call.bias, call.out, static_cast<std::size_t>(call.g.pixels())});
-  }
-
- private:
-  static void run_library(CudaStream& on, const detail::ConvCall<T, pass>& call) {
-    using Pass = LibraryPass<pass>;
-    const ConvKey key = conv_key(call.g, cudnn_type<T>);
-    const CudnnOnStream cudnn(on);
-    const auto& plan = cudnn.plan<ConvPlan<Pass>>(key);
-    const GpuScratch workspace(on, plan.workspace);
-    const T alpha = 1;
-    const T beta = 0;
-    check(Pass::run(cudnn.handle(), &alpha, plan.first(), call.first.data, plan.second(),
-                    call.second.data, plan.descriptors.conv.get(), plan.algorithm, workspace.data(),
-                    plan.workspace, &beta, plan.out(), call.out.data),
-          Pass::run_name, on.device());
   }
 };
 

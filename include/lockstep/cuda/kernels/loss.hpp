@@ -35,27 +35,6 @@ void reduce_losses(detail::StreamState& stream, const SumOperands<Term>& in,
                    reduction == LossReduction::mean ? static_cast<double>(count) : 1);
 }
 
-// Calls `launch_rows(losses)`, which writes each row's loss there, and reduces them into `out`.
-template <class T, class LaunchRows>
-void launch_losses(detail::StreamState& stream, const View<T>& out, LossReduction reduction,
-                   std::size_t rows, const LaunchRows& launch_rows) {
-  if (reduction == LossReduction::none) return launch_rows(out);
-  const ScratchOf<T> losses(stream, rows);
-  launch_rows(losses.view());
-  reduce_losses<ValueTerm<T>>(stream, {losses.const_view()}, out, reduction, rows);
-}
-
-// Which row and class an element of [outer, classes, inner] belongs to.
-struct ClassPosition {
-  std::size_t row;
-  std::size_t label;
-};
-LOCKSTEP_HD inline ClassPosition class_position(const Axis& axis, std::size_t i) {
-  const Division outside = divided(i, axis.inner);
-  const Division place = divided(outside.quotient, axis.count);
-  return {place.quotient * axis.inner + outside.remainder, place.remainder};
-}
-
 template <class T>
 struct ClassLossRows {
   detail::ClassLossCall<T> call;
@@ -92,9 +71,14 @@ struct CudaCall<detail::ClassLossCall<T>> {
   static void run(detail::StreamState& stream, const detail::ClassLossCall<T>& call) {
     const bool by_thread = !call.of_logits || call.axis.inner >= kLanes;
     const View<IndexFault> fault = IndexFaults::instance().of(stream);
-    launch_losses(stream, call.out, call.reduction, call.labels.size, [&](const View<T>& losses) {
+    const auto launch_rows = [&](const View<T>& losses) {
       launch_kernel(stream, call.labels.size, ClassLossRows<T>{call, losses, fault, by_thread});
-    });
+    };
+    if (call.reduction == LossReduction::none) return launch_rows(call.out);
+    const ScratchOf<T> losses(stream, call.labels.size);
+    launch_rows(losses.view());
+    reduce_losses<ValueTerm<T>>(stream, {losses.const_view()}, call.out, call.reduction,
+                                call.labels.size);
   }
 };
 
@@ -103,13 +87,15 @@ struct ClassGradElements {
   detail::ClassGradCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const ClassPosition at = class_position(call.axis, i);
-    const bool chosen = call.labels[at.row] == static_cast<std::int64_t>(at.label);
+    const Division outside = divided(i, call.axis.inner);
+    const Division place = divided(outside.quotient, call.axis.count);
+    const std::size_t row = place.quotient * call.axis.inner + outside.remainder;
+    const bool chosen = call.labels[row] == static_cast<std::int64_t>(place.remainder);
     const detail::LossGradient<T> above(call.grad, call.reduction, call.labels.size);
     if (call.probs.size == 0) {
-      call.out[i] = chosen ? -above[at.row] : T(0);
+      call.out[i] = chosen ? -above[row] : T(0);
     } else {
-      call.out[i] = above[at.row] * (chosen ? call.probs[i] - 1 : call.probs[i]);
+      call.out[i] = above[row] * (chosen ? call.probs[i] - 1 : call.probs[i]);
     }
   }
 };

@@ -48,11 +48,17 @@ LOCKSTEP_HD inline Windows windows_at(std::int64_t place, std::int64_t kernel, s
   const std::int64_t end = padded / stride + 1;
   return {padded < kernel ? 0 : (padded - kernel) / stride + 1, end > count ? count : end};
 }
-LOCKSTEP_HD inline Windows rows_of_windows(const detail::PoolGeometry& g, std::int64_t y) {
-  return windows_at(y, g.kernel_height, g.stride_height, g.padding_height, g.out_height);
-}
-LOCKSTEP_HD inline Windows cols_of_windows(const detail::PoolGeometry& g, std::int64_t x) {
-  return windows_at(x, g.kernel_width, g.stride_width, g.padding_width, g.out_width);
+// Calls visit(row, col) for each of the pooled plane's windows over a pixel, in their order.
+template <class Visit>
+LOCKSTEP_HD void for_each_window_over(const detail::PoolGeometry& g, const PlanePosition& pixel,
+                                      const Visit& visit) {
+  const Windows rows =
+      windows_at(pixel.y, g.kernel_height, g.stride_height, g.padding_height, g.out_height);
+  const Windows cols =
+      windows_at(pixel.x, g.kernel_width, g.stride_width, g.padding_width, g.out_width);
+  for (std::int64_t row = rows.first; row < rows.end; ++row) {
+    for (std::int64_t col = cols.first; col < cols.end; ++col) visit(row, col);
+  }
 }
 
 // One pixel of a whole plane: the sum over the windows that chose it, in their order.
@@ -63,15 +69,11 @@ struct PoolScatterPixels {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const PlanePosition at = plane_position(i, call.g.in_height, call.g.in_width);
     const std::int64_t pixel = at.y * call.g.in_width + at.x;
-    const Windows rows = rows_of_windows(call.g, at.y);
-    const Windows cols = cols_of_windows(call.g, at.x);
     T sum = T(0);
-    for (std::int64_t row = rows.first; row < rows.end; ++row) {
-      for (std::int64_t col = cols.first; col < cols.end; ++col) {
-        const std::int64_t window = at.plane * call.g.out_plane() + row * call.g.out_width + col;
-        if (call.indices.data[window] == pixel) sum += call.in.data[window];
-      }
-    }
+    for_each_window_over(call.g, at, [&](std::int64_t row, std::int64_t col) {
+      const std::int64_t window = at.plane * call.g.out_plane() + row * call.g.out_width + col;
+      if (call.indices.data[window] == pixel) sum += call.in.data[window];
+    });
     call.out[i] = sum;
   }
 };
@@ -94,16 +96,12 @@ struct AvgSpreadPixels {
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const PlanePosition at = plane_position(i, call.g.in_height, call.g.in_width);
-    const Windows rows = rows_of_windows(call.g, at.y);
-    const Windows cols = cols_of_windows(call.g, at.x);
     const T* const plane = call.in.data + at.plane * call.g.out_plane();
     T sum = T(0);
-    for (std::int64_t row = rows.first; row < rows.end; ++row) {
-      for (std::int64_t col = cols.first; col < cols.end; ++col) {
-        sum += plane[row * call.g.out_width + col] *
-               detail::pool_weight<T>(call.g, call.include_pad, call.g.window(row, col));
-      }
-    }
+    for_each_window_over(call.g, at, [&](std::int64_t row, std::int64_t col) {
+      sum += plane[row * call.g.out_width + col] *
+             detail::pool_weight<T>(call.g, call.include_pad, call.g.window(row, col));
+    });
     call.out[i] = sum;
   }
 };

@@ -84,18 +84,6 @@ struct RnnPlan {
         x("cudnnCreateRNNDataDescriptor", cudnn.device()),
         y("cudnnCreateRNNDataDescriptor", cudnn.device()),
         state("cudnnCreateTensorDescriptor", cudnn.device()) {
-    describe(cudnn, key);
-    const Device device = cudnn.device();
-    check(cudnnGetRNNTempSpaceSizes(cudnn.handle(), rnn.get(), key.mode, x.get(), &workspace,
-                                    &reserve),
-          "cudnnGetRNNTempSpaceSizes", device);
-    check(cudnnGetRNNWeightSpaceSize(cudnn.handle(), rnn.get(), &weights),
-          "cudnnGetRNNWeightSpaceSize", device);
-    find_parameters(cudnn, key);
-  }
-
- private:
-  void describe(const CudnnOnStream& cudnn, const RnnKey& key) {
     const Device device = cudnn.device();
     check(cudnnSetDropoutDescriptor(no_dropout.get(), cudnn.handle(), 0, nullptr, 0, 0),
           "cudnnSetDropoutDescriptor", device);
@@ -117,8 +105,15 @@ struct RnnPlan {
     const std::array<int, 3> strides{key.batch * key.width, key.width, 1};
     check(cudnnSetTensorNdDescriptor(state.get(), key.type, 3, sizes.data(), strides.data()),
           "cudnnSetTensorNdDescriptor", device);
+    check(cudnnGetRNNTempSpaceSizes(cudnn.handle(), rnn.get(), key.mode, x.get(), &workspace,
+                                    &reserve),
+          "cudnnGetRNNTempSpaceSizes", device);
+    check(cudnnGetRNNWeightSpaceSize(cudnn.handle(), rnn.get(), &weights),
+          "cudnnGetRNNWeightSpaceSize", device);
+    find_parameters(cudnn, key);
   }
 
+ private:
   // Small layers go through a whole sequence in one kernel, which keeps the weights; other ones
   // launch several kernels a time step. The limits are those up to which the library has such a
   // kernel for backward, too (as in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp).
