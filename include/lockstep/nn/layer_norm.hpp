@@ -3,8 +3,11 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/layer_norm.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -35,7 +38,21 @@ struct LayerNorm : WeightAndBias {
   Shape normalized_shape;
   double eps;
 
-  explicit LayerNorm(const Shape& shape, const LayerNormOptions& options = {});
+  explicit LayerNorm(const Shape& shape, const LayerNormOptions& options = {})
+      : normalized_shape(shape), eps(options.eps) {
+    check<ValueError>(!shape.empty(), "LayerNorm: expected normalized_shape to have a dimension");
+    for (const std::int64_t size : shape) {
+      detail::check_layer_size("LayerNorm", "each size of normalized_shape", size);
+    }
+    const TensorOptions like =
+        detail::parameter_options("LayerNorm", options.dtype, options.device);
+    check<ValueError>(options.eps >= 0, "LayerNorm: expected an eps of at least 0, got ",
+                      options.eps);
+    if (!options.elementwise_affine) return;
+    weight = Parameter(ones(shape, like));
+    if (options.bias) bias = Parameter(zeros(shape, like));
+  }
+
   explicit LayerNorm(std::int64_t size, const LayerNormOptions& options = {})
       : LayerNorm(Shape{size}, options) {}
 
@@ -46,7 +63,3 @@ struct LayerNorm : WeightAndBias {
 };
 
 }  // namespace lockstep::nn
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/impl/layer_norm.ipp>
-#endif

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/linear.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -28,20 +30,36 @@ namespace lockstep::nn {
 //   fc(ls::zeros({1, 784}));  // fc.weight is [10, 784]
 struct LazyLinear : WeightAndBias {
   // weight: [out, in]; bias: [out], or absent
-  explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {});
+  explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {})
+      : out_features_(out_features) {
+    detail::check_layer_size("LazyLinear", "out_features", out_features);
+    const TensorOptions like =
+        detail::parameter_options("LazyLinear", options.dtype, options.device);
+    weight = Parameter::uninitialized(like);
+    if (options.bias) bias = Parameter::uninitialized(like);
+  }
 
-  Tensor forward(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const {
+    if (weight.is_uninitialized() || bias.is_uninitialized()) initialize(x);
+    return lockstep::linear(x, weight, bias);
+  }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
  private:
   // Initialises the parameters that have not been loaded: one of them may have been.
-  void initialize(const Tensor& x) const;
+  void initialize(const Tensor& x) const {
+    if (weight.is_uninitialized()) {
+      check<ShapeError>(x.dim() > 0,
+                        "LazyLinear: expected a first input of at least 1 dimension, "
+                        "got one without dimensions");
+      const std::int64_t in_features = x.size(-1);
+      detail::check_layer_size("LazyLinear", "in_features", in_features);
+      weight.set_data(detail::first_weight({out_features_, in_features}, weight.options()));
+    }
+    if (bias.is_uninitialized()) bias.set_data(detail::first_bias(weight));
+  }
 
   std::int64_t out_features_;
 };
 
 }  // namespace lockstep::nn
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/impl/lazy_linear.ipp>
-#endif
