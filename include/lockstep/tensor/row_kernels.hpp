@@ -48,7 +48,7 @@ struct SumRowsCall {
   View<const std::int64_t> indices;
   View<T> out;
   std::size_t rows, width;
-  std::int64_t padding;
+  std::int64_t padding = -1;
   std::size_t repeats = 1;  // so many indices share a row of the gradient; 1 on GPUs
 
   void operator()() const {

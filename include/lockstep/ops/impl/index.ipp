@@ -83,10 +83,9 @@ struct AddTakenOp {
       shape[0] = count;
       Tensor out = empty_on(stream, shape, dtype_of<T>);
       const std::size_t rows = taking.count;
-      constexpr std::int64_t kNone = -1;  // no index is left out
       const auto width = static_cast<std::size_t>(numel(shape)) / (rows > 0 ? rows : 1);
       launch_call(stream, SumRowsCall<T>{of, input<T>(from), input<std::int64_t>(at),
-                                         output<T>(out, stream), rows, width, kNone});
+                                         output<T>(out, stream), rows, width});
       return transpose(out, 0, along);
     });
   }

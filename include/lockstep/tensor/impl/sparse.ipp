@@ -72,14 +72,12 @@ LOCKSTEP_INLINE std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
 // A dense tensor of `shape`: row r is the sum of all values[i] whose indices[i] is r, added up in
 // the order of i.
 inline Tensor sum_rows(const Tensor& values, const Tensor& indices, const Shape& shape) {
-  constexpr std::int64_t kNone = -1;
   const Stream stream = current_stream(values.device());
   return dispatch_floating(values.dtype(), "to_dense", [&]<class T>(T) {
     Tensor out = empty_on(stream, shape, dtype_of<T>);
-    launch_call(stream,
-                SumRowsCall<T>{RowsOf::sparse_tensor, input<T>(values),
-                               input<std::int64_t>(indices), output<T>(out, stream),
-                               static_cast<std::size_t>(shape[0]), row_width(shape), kNone});
+    launch_call(stream, SumRowsCall<T>{RowsOf::sparse_tensor, input<T>(values),
+                                       input<std::int64_t>(indices), output<T>(out, stream),
+                                       static_cast<std::size_t>(shape[0]), row_width(shape)});
     return out;
   });
 }
