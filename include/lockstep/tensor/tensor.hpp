@@ -228,10 +228,8 @@ class Tensor {
   // select(0, index). The result is const since assigning to it would change nothing of this
   // tensor; copy_ and += do.
   const Tensor operator[](std::int64_t index) const;
-  Tensor sum() const;
-  Tensor sum(const Shape& dims, bool keepdim = false) const;
-  Tensor mean() const;
-  Tensor mean(const Shape& dims, bool keepdim = false) const;
+  Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
 
   // In place, not recorded (defined in ops/inplace.hpp): an AutogradError where a gradient would
   // be wrong.

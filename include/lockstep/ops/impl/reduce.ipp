@@ -125,13 +125,9 @@ LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   return detail::argmax("argmax", x, dim, keepdim);
 }
 
-LOCKSTEP_INLINE Tensor Tensor::sum() const { return lockstep::sum(*this); }
-
 LOCKSTEP_INLINE Tensor Tensor::sum(const Shape& dims, bool keepdim) const {
   return lockstep::sum(*this, dims, keepdim);
 }
-
-LOCKSTEP_INLINE Tensor Tensor::mean() const { return lockstep::mean(*this); }
 
 LOCKSTEP_INLINE Tensor Tensor::mean(const Shape& dims, bool keepdim) const {
   return lockstep::mean(*this, dims, keepdim);
