@@ -150,9 +150,7 @@ struct InverseDeviationOp {
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor root = saved(y);
     if (is_grad_enabled()) return grad * (square(root) * root) * -0.5;
-    return dispatch_floating(grad.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(name, grad, root, InverseRootGradient<T>{});
-    });
+    return map_floating<InverseRootGradient>(name, grad, root);
   }
 };
 

@@ -94,8 +94,7 @@ struct DivOp {
     shape_b = b.sizes();
     if (b.requires_grad()) saved_a = a;
     saved_b = b;
-    return compute_floating(a.dtype(), name,
-                            [&]<class T>(T) { return map<T, T>(name, a, b, Over<T>{}); });
+    return map_floating<Over>(name, a, b);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;

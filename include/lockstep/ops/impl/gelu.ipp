@@ -38,10 +38,8 @@ struct GeluBackwardOp {
   Tensor forward(const Tensor& from, const Tensor& input) {
     grad = from;
     x = input;
-    return compute_floating(from.dtype(), name, [&]<class T>(T) {
-      using F = std::conditional_t<Approximate, GeluTanhGradient<T>, GeluGradient<T>>;
-      return map<T, T>(name, from, input, F{});
-    });
+    return Approximate ? map_floating<GeluTanhGradient>(name, from, input)
+                       : map_floating<GeluGradient>(name, from, input);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& second) const {
     std::array<Tensor, 2> grads;

@@ -175,8 +175,7 @@ struct OfPairs {
   Tensor forward(const Tensor& input, const Tensor& wanted) {
     x = input;
     target = wanted;
-    return compute_floating(input.dtype(), Op::name,
-                            [&]<class T>(T) { return map<T, T>(Op::name, input, wanted, F<T>{}); });
+    return map_floating<F>(Op::name, input, wanted);
   }
 };
 

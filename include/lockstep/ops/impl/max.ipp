@@ -56,10 +56,8 @@ struct ExtremumOp {
   }
   // What `mine` gets of the gradient; constant around it.
   static Tensor share(const Tensor& mine, const Tensor& other) {
-    return compute_floating(mine.dtype(), name, [&]<class T>(T) {
-      return Greater ? map<T, T>(name, mine, other, MaximumShare<T>{})
-                     : map<T, T>(name, other, mine, MaximumShare<T>{});
-    });
+    return Greater ? map_floating<MaximumShare>(name, mine, other)
+                   : map_floating<MaximumShare>(name, other, mine);
   }
 };
 

@@ -143,13 +143,6 @@ struct Bounds {
   }
 };
 
-// The gradient of a function in one pass, where it is not recorded.
-template <template <class> class F>
-Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& from) {
-  return compute_floating(grad.dtype(), operation,
-                          [&]<class T>(T) { return map<T, T>(operation, grad, from, F<T>{}); });
-}
-
 struct ExpOp : OfResult<ExpOp, Exp> {
   static constexpr const char* name = "exp";
   Tensor backward(const Backward& saved, const Tensor& grad) const { return grad * saved(y); }
@@ -169,7 +162,7 @@ struct TanhOp : OfResult<TanhOp, Tanh> {
   static constexpr const char* name = "tanh";
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
-    if (!is_grad_enabled()) return map_gradient<TanhGradient>(name, grad, result);
+    if (!is_grad_enabled()) return map_floating<TanhGradient>(name, grad, result);
     return grad * (1 - result * result);
   }
 };
@@ -178,7 +171,7 @@ struct SigmoidOp : OfResult<SigmoidOp, Sigmoid> {
   static constexpr const char* name = "sigmoid";
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
-    if (!is_grad_enabled()) return map_gradient<SigmoidGradient>(name, grad, result);
+    if (!is_grad_enabled()) return map_floating<SigmoidGradient>(name, grad, result);
     return grad * ((1 - result) * result);
   }
 };
@@ -187,7 +180,7 @@ struct SiluOp : OfInput<SiluOp, Silu> {
   static constexpr const char* name = "silu";
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor input = saved(x);
-    if (!is_grad_enabled()) return map_gradient<SiluGradient>(name, grad, input);
+    if (!is_grad_enabled()) return map_floating<SiluGradient>(name, grad, input);
     const Tensor part = sigmoid(input);
     return grad * (part * (1 + input * (1 - part)));
   }
