@@ -70,7 +70,7 @@ AdamState read_state(detail::StateReader& reader, const std::string& prefix,
 class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  public:
   explicit Adam(const ParameterList& parameters, const AdamOptions& options = {})
-      : Adam("Adam", parameters, options, Decay::through_gradient) {}
+      : Adam(std::vector{AdamGroup{.params = parameters}}, options) {}
   explicit Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults = {})
       : Adam("Adam", groups, defaults, Decay::through_gradient) {}
 
@@ -80,14 +80,10 @@ class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  protected:
   enum class Decay { through_gradient, decoupled };
 
-  Adam(const char* name, const ParameterList& parameters, const AdamOptions& options, Decay decay);
   Adam(const char* name, const std::vector<AdamGroup>& groups, const AdamOptions& defaults,
        Decay decay);
 
  private:
-  void update(const AdamOptions& options, const Tensor& parameter, const AdamState& state,
-              const Tensor& gradient, const Stream& stream, detail::LaunchTogether& together) const;
-
   Decay decay_;
 };
 

@@ -30,17 +30,14 @@ using AdamWGroup = AdamGroup;
 class AdamW : public Adam {
  public:
   explicit AdamW(const ParameterList& parameters, const AdamWOptions& options = {})
-      : Adam("AdamW", parameters, as_adams(options), Decay::decoupled) {}
+      : AdamW(std::vector{AdamWGroup{.params = parameters}}, options) {}
   explicit AdamW(const std::vector<AdamWGroup>& groups, const AdamWOptions& defaults = {})
-      : Adam("AdamW", groups, as_adams(defaults), Decay::decoupled) {}
-
- private:
-  static AdamOptions as_adams(const AdamWOptions& options) {
-    return {.lr = options.lr,
-            .betas = options.betas,
-            .eps = options.eps,
-            .weight_decay = options.weight_decay};
-  }
+      : Adam("AdamW", groups,
+             {.lr = defaults.lr,
+              .betas = defaults.betas,
+              .eps = defaults.eps,
+              .weight_decay = defaults.weight_decay},
+             Decay::decoupled) {}
 };
 
 }  // namespace lockstep::optim

@@ -58,11 +58,6 @@ class SparseAdam : public GroupedOptimizer<SparseAdamOptions, SparseAdamGroup, A
 
   // Changes every parameter that has a gradient.
   void step();
-
- private:
-  // Adam's kernel on the rows, which are taken out and put back.
-  void update(const SparseAdamOptions& options, const Tensor& parameter, const AdamState& state,
-              const Tensor& gradient, const Stream& stream) const;
 };
 
 }  // namespace optim

@@ -50,49 +50,39 @@ LOCKSTEP_INLINE AdamState read_state(detail::StateReader& reader, const std::str
   return state;
 }
 
-LOCKSTEP_INLINE Adam::Adam(const char* name, const ParameterList& parameters,
-                           const AdamOptions& options, Decay decay)
-    : GroupedOptimizer(name, parameters, options), decay_(decay) {}
-
 LOCKSTEP_INLINE Adam::Adam(const char* name, const std::vector<AdamGroup>& groups,
                            const AdamOptions& defaults, Decay decay)
     : GroupedOptimizer(name, groups, defaults), decay_(decay) {}
 
 LOCKSTEP_INLINE void Adam::step() {
   check_all_options();
+  const bool decoupled = decay_ == Decay::decoupled;
   update_each(
-      [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
-             const Stream& stream, detail::LaunchTogether& together) {
+      [&](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
+          const Stream& stream, detail::LaunchTogether& together) {
         AdamState& own = state(i);
         follow(own.mean, i, parameter, stream);
         follow(own.square, i, parameter, stream);
-        ++own.steps;
-        update(options(group), parameter, own, gradient, stream, together);
+        const auto steps = static_cast<double>(++own.steps);
+        const AdamOptions& of = options(group);
+        const double beta1 = of.betas.first;
+        const double beta2 = of.betas.second;
+        const double kept = decoupled ? 1 - of.lr * of.weight_decay : 1;
+        const double step_size = of.lr / (1 - std::pow(beta1, steps));
+        const double root_scale = 1 / std::sqrt(1 - std::pow(beta2, steps));
+        dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+          const auto number = [](double value) { return static_cast<T>(value); };
+          together.add<sizeof(T)>(
+              stream, static_cast<std::size_t>(parameter.numel()),
+              detail::AdamKernel<T>{
+                  detail::output<T>(parameter, stream), detail::output<T>(own.mean, stream),
+                  detail::output<T>(own.square, stream), detail::input<T>(gradient), number(kept),
+                  number(decoupled ? 0 : of.weight_decay), number(beta1), number(1 - beta1),
+                  number(beta2), number(1 - beta2), number(step_size), number(root_scale),
+                  number(of.eps)});
+        });
       },
       [](std::size_t /*group*/) { return kDenseOnly; });
-}
-
-LOCKSTEP_INLINE void Adam::update(const AdamOptions& options, const Tensor& parameter,
-                                  const AdamState& state, const Tensor& gradient,
-                                  const Stream& stream, detail::LaunchTogether& together) const {
-  const double beta1 = options.betas.first;
-  const double beta2 = options.betas.second;
-  const auto steps = static_cast<double>(state.steps);
-  const bool decoupled = decay_ == Decay::decoupled;
-  const double kept = decoupled ? 1 - options.lr * options.weight_decay : 1;
-  const double step_size = options.lr / (1 - std::pow(beta1, steps));
-  const double root_scale = 1 / std::sqrt(1 - std::pow(beta2, steps));
-  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-    const auto number = [](double value) { return static_cast<T>(value); };
-    together.add<sizeof(T)>(
-        stream, static_cast<std::size_t>(parameter.numel()),
-        detail::AdamKernel<T>{detail::output<T>(parameter, stream),
-                              detail::output<T>(state.mean, stream),
-                              detail::output<T>(state.square, stream), detail::input<T>(gradient),
-                              number(kept), number(decoupled ? 0 : options.weight_decay),
-                              number(beta1), number(1 - beta1), number(beta2), number(1 - beta2),
-                              number(step_size), number(root_scale), number(options.eps)});
-  });
 }
 
 }  // namespace lockstep::optim

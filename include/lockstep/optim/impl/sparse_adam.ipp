@@ -50,37 +50,32 @@ LOCKSTEP_INLINE void SparseAdam::step() {
         AdamState& own = state(i);
         follow(own.mean, i, parameter, stream);
         follow(own.square, i, parameter, stream);
-        ++own.steps;
-        update(options(group), parameter, own, gradient, stream);
+        const auto steps = static_cast<double>(++own.steps);
+        const SparseAdamOptions& of = options(group);
+        const double beta1 = of.betas.first;
+        const double beta2 = of.betas.second;
+        const double step_size =
+            of.lr * std::sqrt(1 - std::pow(beta2, steps)) / (1 - std::pow(beta1, steps));
+        // Adam's kernel on the rows, which are taken out and put back.
+        const Tensor indices = gradient.indices();
+        const Tensor rows = detail::rows_of(parameter, indices);
+        const Tensor means = detail::rows_of(own.mean, indices);
+        const Tensor squares = detail::rows_of(own.square, indices);
+        dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+          const auto number = [](double value) { return static_cast<T>(value); };
+          launch_between_teams<sizeof(T)>(
+              stream, static_cast<std::size_t>(rows.numel()),
+              detail::AdamKernel<T>{
+                  detail::output<T>(rows, stream), detail::output<T>(means, stream),
+                  detail::output<T>(squares, stream), detail::input<T>(gradient.values()),
+                  number(1), number(0), number(beta1), number(1 - beta1), number(beta2),
+                  number(1 - beta2), number(step_size), number(1), number(of.eps)});
+        });
+        detail::put_rows(parameter, indices, rows);
+        detail::put_rows(own.mean, indices, means);
+        detail::put_rows(own.square, indices, squares);
       },
       [](std::size_t /*group*/) -> const char* { return nullptr; });
-}
-
-LOCKSTEP_INLINE void SparseAdam::update(const SparseAdamOptions& options, const Tensor& parameter,
-                                        const AdamState& state, const Tensor& gradient,
-                                        const Stream& stream) const {
-  const double beta1 = options.betas.first;
-  const double beta2 = options.betas.second;
-  const auto steps = static_cast<double>(state.steps);
-  const double step_size =
-      options.lr * std::sqrt(1 - std::pow(beta2, steps)) / (1 - std::pow(beta1, steps));
-  const Tensor indices = gradient.indices();
-  const Tensor rows = detail::rows_of(parameter, indices);
-  const Tensor means = detail::rows_of(state.mean, indices);
-  const Tensor squares = detail::rows_of(state.square, indices);
-  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-    const auto number = [](double value) { return static_cast<T>(value); };
-    launch_between_teams<sizeof(T)>(
-        stream, static_cast<std::size_t>(rows.numel()),
-        detail::AdamKernel<T>{detail::output<T>(rows, stream), detail::output<T>(means, stream),
-                              detail::output<T>(squares, stream),
-                              detail::input<T>(gradient.values()), number(1), number(0),
-                              number(beta1), number(1 - beta1), number(beta2), number(1 - beta2),
-                              number(step_size), number(1), number(options.eps)});
-  });
-  detail::put_rows(parameter, indices, rows);
-  detail::put_rows(state.mean, indices, means);
-  detail::put_rows(state.square, indices, squares);
 }
 
 }  // namespace lockstep::optim
