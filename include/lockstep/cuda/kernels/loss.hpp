@@ -22,17 +22,15 @@
 namespace lockstep::cuda {
 
 using detail::Axis;
-using detail::LossReduction;
 
 // The sum or the mean of the terms of `count` elements; of none the mean is NaN.
 template <class Term>
 void reduce_losses(detail::StreamState& stream, const SumOperands<Term>& in,
-                   const View<typename Term::Out>& out, LossReduction reduction,
-                   std::size_t count) {
+                   const View<typename Term::Out>& out, Reduction reduction, std::size_t count) {
   const Shape all{static_cast<std::int64_t>(count)};
   const auto walk = detail::make_walk<1>(all, {Shape{1}});
   launch_sum<Term>(stream, in, out, {}, walk,
-                   reduction == LossReduction::mean ? static_cast<double>(count) : 1);
+                   reduction == Reduction::mean ? static_cast<double>(count) : 1);
 }
 
 template <class T>
@@ -74,7 +72,7 @@ struct CudaCall<detail::ClassLossCall<T>> {
     const auto launch_rows = [&](const View<T>& losses) {
       launch_kernel(stream, call.labels.size, ClassLossRows<T>{call, losses, fault, by_thread});
     };
-    if (call.reduction == LossReduction::none) return launch_rows(call.out);
+    if (call.reduction == Reduction::none) return launch_rows(call.out);
     const ScratchOf<T> losses(stream, call.labels.size);
     launch_rows(losses.view());
     reduce_losses<ValueTerm<T>>(stream, {losses.const_view()}, call.out, call.reduction,
@@ -130,7 +128,7 @@ template <class T>
 struct CudaCall<detail::MseLossCall<T>> {
   using kernels = typename Join<Kernels<SquaredErrors<T>>, SumKernels<SquaredErrorTerm<T>>>::type;
   static void run(detail::StreamState& stream, const detail::MseLossCall<T>& call) {
-    if (call.reduction == LossReduction::none) {
+    if (call.reduction == Reduction::none) {
       launch_kernel(stream, call.out.size, SquaredErrors<T>{call.a, call.b, call.out});
     } else {
       reduce_losses<SquaredErrorTerm<T>>(stream, {call.a, call.b}, call.out, call.reduction,

@@ -51,23 +51,23 @@ inline void check_class_loss(const char* operation, const Tensor& input, const T
 }
 
 // The gradient of each row's loss, from that of the reduced one, times `factor`.
-inline Tensor spread_gradient(const Tensor& grad, LossReduction reduction, std::int64_t rows,
+inline Tensor spread_gradient(const Tensor& grad, Reduction reduction, std::int64_t rows,
                               double factor = 1) {
-  if (reduction == LossReduction::mean) factor /= static_cast<double>(rows);
+  if (reduction == Reduction::mean) factor /= static_cast<double>(rows);
   return factor == 1 ? grad : grad * factor;
 }
 
 // What is made of the losses of the rows, or of the elements.
-inline Tensor reduce_rows(const Tensor& losses, LossReduction reduction) {
-  if (reduction == LossReduction::none) return losses;
-  return reduction == LossReduction::sum ? sum(losses) : mean(losses);
+inline Tensor reduce_rows(const Tensor& losses, Reduction reduction) {
+  if (reduction == Reduction::none) return losses;
+  return reduction == Reduction::sum ? sum(losses) : mean(losses);
 }
 
 // nll_loss is linear in the input, and this is its transpose: it scatters the gradients of the
 // losses to the labels' places.
 struct NllGradOp {
   static constexpr const char* name = "nll_loss_grad";
-  LossReduction reduction;
+  Reduction reduction;
   Shape shape;
   Saved target = {};
 
@@ -82,14 +82,14 @@ struct NllGradOp {
 
 struct NllLossOp {
   static constexpr const char* name = "nll_loss";
-  LossReduction reduction;
+  Reduction reduction;
   Shape shape = {};
   Saved target = {};
 
   Tensor forward(const Tensor& log_probs, const Tensor& labels) {
     shape = log_probs.sizes();
     target = labels;
-    const Shape reduced = reduction == LossReduction::none ? row_shape(log_probs) : Shape{};
+    const Shape reduced = reduction == Reduction::none ? row_shape(log_probs) : Shape{};
     return call_floating<ClassLossCall>(name, reduced, log_probs, labels, AlsoWritten{},
                                         TheResult(), Axis(shape, class_dim(log_probs)), reduction,
                                         false);
@@ -107,7 +107,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> NllGradOp::backward(const Backward& saved,
 // Its gradient is (softmax(x) − one at the label) times that of the loss.
 struct CrossEntropyOp {
   static constexpr const char* name = "cross_entropy";
-  LossReduction reduction;
+  Reduction reduction;
   Saved x = {};
   Saved target = {};
   Tensor probs = {};
@@ -115,7 +115,7 @@ struct CrossEntropyOp {
   Tensor forward(const Tensor& logits, const Tensor& labels) {
     x = logits;
     target = labels;
-    const Shape reduced = reduction == LossReduction::none ? row_shape(logits) : Shape{};
+    const Shape reduced = reduction == Reduction::none ? row_shape(logits) : Shape{};
     probs = empty_on(current_stream(logits.device()), logits.sizes(), logits.dtype());
     return call_floating<ClassLossCall>(name, reduced, logits, labels, AlsoWritten{probs},
                                         TheResult(), Axis(logits.sizes(), class_dim(logits)),
@@ -132,23 +132,23 @@ struct CrossEntropyOp {
     }
     const std::size_t dim = class_dim(logits);
     const Tensor less_one =
-        apply(NllGradOp{LossReduction::sum, shape}, ones({}, logits.options()), labels);
+        apply(NllGradOp{Reduction::sum, shape}, ones({}, logits.options()), labels);
     Tensor above = spread_gradient(grad, reduction, labels.numel());
-    if (reduction == LossReduction::none) above = unsqueeze(above, static_cast<std::int64_t>(dim));
+    if (reduction == Reduction::none) above = unsqueeze(above, static_cast<std::int64_t>(dim));
     return {(known_softmax(logits, dim, probs) + less_one) * above, Tensor()};
   }
 };
 
 struct MseLossOp {
   static constexpr const char* name = "mse_loss";
-  LossReduction reduction;
+  Reduction reduction;
   Saved a = {};
   Saved b = {};
 
   Tensor forward(const Tensor& left, const Tensor& right) {
     a = left;
     b = right;
-    const Shape reduced = reduction == LossReduction::none ? left.sizes() : Shape{};
+    const Shape reduced = reduction == Reduction::none ? left.sizes() : Shape{};
     return call_floating<MseLossCall>(name, reduced, left, right, TheResult(), reduction);
   }
 

@@ -18,16 +18,14 @@ namespace lockstep {
 
 namespace detail {
 
-using LossReduction = lockstep::Reduction;
-
 // Collects the losses, each in its place or summed up in double.
 template <class T>
 class LossSink {
  public:
-  LossSink(View<T> out, LossReduction reduction) : out_(out), reduction_(reduction) {}
+  LossSink(View<T> out, Reduction reduction) : out_(out), reduction_(reduction) {}
 
   void add(std::size_t row, T loss) {
-    if (reduction_ == LossReduction::none) {
+    if (reduction_ == Reduction::none) {
       out_[row] = loss;
     } else {
       total_ += static_cast<double>(loss);
@@ -35,14 +33,14 @@ class LossSink {
   }
   // With no rows the mean is NaN, as in torch.
   void finish(std::size_t rows) const {
-    if (reduction_ == LossReduction::none) return;
-    const double divisor = reduction_ == LossReduction::mean ? static_cast<double>(rows) : 1;
+    if (reduction_ == Reduction::none) return;
+    const double divisor = reduction_ == Reduction::mean ? static_cast<double>(rows) : 1;
     out_[0] = static_cast<T>(total_ / divisor);
   }
 
  private:
   const View<T> out_;
-  const LossReduction reduction_;
+  const Reduction reduction_;
   double total_ = 0;
 };
 
@@ -50,20 +48,20 @@ class LossSink {
 template <class T>
 class LossGradient {
  public:
-  LOCKSTEP_HD LossGradient(View<const T> grad, LossReduction reduction, std::size_t rows)
+  LOCKSTEP_HD LossGradient(View<const T> grad, Reduction reduction, std::size_t rows)
       : grad_(grad),
         reduction_(reduction),
-        shared_(reduction == LossReduction::none   ? T(0)
-                : reduction == LossReduction::mean ? grad[0] / static_cast<T>(rows)
-                                                   : grad[0]) {}
+        shared_(reduction == Reduction::none   ? T(0)
+                : reduction == Reduction::mean ? grad[0] / static_cast<T>(rows)
+                                               : grad[0]) {}
 
   LOCKSTEP_HD T operator[](std::size_t row) const {
-    return reduction_ == LossReduction::none ? grad_[row] : shared_;
+    return reduction_ == Reduction::none ? grad_[row] : shared_;
   }
 
  private:
   const View<const T> grad_;
-  const LossReduction reduction_;
+  const Reduction reduction_;
   const T shared_;
 };
 
@@ -80,7 +78,7 @@ struct ClassLossCall {
   View<T> probs;  // of logits alone
   View<T> out;
   Axis axis;
-  LossReduction reduction;
+  Reduction reduction;
   bool of_logits;
 
   void operator()() const {
@@ -116,7 +114,7 @@ struct ClassGradCall {
   View<const std::int64_t> labels;
   View<T> out;
   Axis axis;
-  LossReduction reduction;
+  Reduction reduction;
 
   void operator()() const {
     if (probs.size == 0) std::fill_n(out.data, out.size, T(0));
@@ -145,7 +143,7 @@ struct MseLossCall {
   View<const T> a;
   View<const T> b;
   View<T> out;
-  LossReduction reduction;
+  Reduction reduction;
 
   void operator()() const {
     LossSink<T> sink(out, reduction);
@@ -163,7 +161,7 @@ struct MseGradCall {
   View<const T> a;
   View<const T> b;
   View<T> out;
-  LossReduction reduction;
+  Reduction reduction;
 
   void operator()() const {
     const LossGradient<T> above(grad, reduction, a.size);
