@@ -8,6 +8,7 @@
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/walk.hpp>
 
@@ -26,22 +27,13 @@ namespace lockstep::cuda {
 template <class T, class Result = T>
 struct ValueTerm {
   using In = T;
-  using Sum = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+  using Sum = detail::SumOf<T>;
   using Out = Result;
   template <class Kernel>
   LOCKSTEP_HD static Sum at(const Kernel& kernel, std::int64_t offset, std::size_t) {
     return static_cast<Sum>(kernel.a.data[offset]);
   }
 };
-
-template <class Sum, class Out>
-LOCKSTEP_HD Out finished(Sum sum, double divisor) {
-  if constexpr (std::is_integral_v<Sum>) {
-    return static_cast<Out>(sum);
-  } else {
-    return static_cast<Out>(divisor == 1 ? sum : sum / divisor);
-  }
-}
 
 // The parts of the sums, one a row: part p of sum k is row p · sums + k.
 template <class Term>
@@ -151,7 +143,7 @@ struct SumKernel {
     if (parts.size > 0) {
       parts[row] = sum;
     } else {
-      out[k] = finished<Sum, typename Term::Out>(sum, divisor);
+      out[k] = detail::finished<typename Term::Out>(sum, divisor);
     }
   }
 };
@@ -174,7 +166,7 @@ struct SumPartsKernel {
         [this, k](std::size_t p) { return parts[p * sums + k]; },
         [&sum](std::size_t, Sum part) { sum += part; });
     sum = lanes.sum(sum);
-    if (lanes.index == 0) out[k] = finished<Sum, Out>(sum, divisor);
+    if (lanes.index == 0) out[k] = detail::finished<Out>(sum, divisor);
   }
 };
 

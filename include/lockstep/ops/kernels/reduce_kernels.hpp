@@ -30,13 +30,26 @@ auto sum_of_terms(std::size_t count, Term term) {
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
+// What sums of floating-point elements, or of integers, which nothing divides, are kept in.
+template <class In>
+using SumOf = std::conditional_t<std::is_integral_v<In>, std::uint64_t, double>;
+
+template <class Out, class Sum>
+LOCKSTEP_HD Out finished(Sum sum, double divisor) {
+  if constexpr (std::is_integral_v<Sum>) {
+    return static_cast<Out>(sum);
+  } else {
+    return static_cast<Out>(divisor == 1 ? sum : sum / divisor);
+  }
+}
+
 // Sums over some dimensions of a tensor with any strides.
 //
 // Floating-point sums are kept in double, in an order that only the shape decides: the same input
 // gives the same bits. Integer sums wrap around.
 template <class In, class Out>
 struct SumCall {
-  using Sum = std::conditional_t<std::is_integral_v<In>, std::uint64_t, double>;
+  using Sum = SumOf<In>;
 
   View<const In> in;
   View<Out> out;
@@ -47,11 +60,7 @@ struct SumCall {
   void operator()() const {
     const bool across = !kept.sizes.empty() &&
                         (reduced.sizes.empty() || kept.inner_stride(0) < reduced.inner_stride(0));
-    if (across) {
-      sum_across();
-    } else {
-      sum_along();
-    }
+    return across ? sum_across() : sum_along();
   }
 
  private:
@@ -72,7 +81,7 @@ struct SumCall {
             add(sums, from, width, step);
           }
         });
-        for (std::size_t i = 0; i < width; ++i) *to++ = finish(sums[i]);
+        for (std::size_t i = 0; i < width; ++i) *to++ = finished<Out>(sums[i], divisor);
       }
     });
   }
@@ -104,17 +113,9 @@ struct SumCall {
                                return static_cast<Sum>(row[static_cast<std::int64_t>(i) * step]);
                              });
         });
-        *to++ = finish(sum);
+        *to++ = finished<Out>(sum, divisor);
       }
     });
-  }
-
-  Out finish(Sum sum) const {
-    if constexpr (std::is_integral_v<In>) {
-      return static_cast<Out>(sum);
-    } else {
-      return static_cast<Out>(divisor == 1 ? sum : sum / divisor);
-    }
   }
 };
 
