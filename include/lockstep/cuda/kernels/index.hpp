@@ -106,14 +106,11 @@ struct SumRowsKernel {
       }
       if (lanes.max(found) == 0) continue;
       for (std::size_t i = start; i < stop; ++i) {
-        if (indices[i] == row) add(grad.data + i * width, to, lanes);
+        if (indices[i] != row) continue;
+        const T* const from = grad.data + i * width;
+        for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] += from[j];
       }
     }
-  }
-
- private:
-  LOCKSTEP_HD void add(const T* from, T* to, const Lanes& lanes) const {
-    for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] += from[j];
   }
 };
 

@@ -122,16 +122,11 @@ void launch_slot(detail::StreamState& stream, std::size_t count, const void* fun
   }
 }
 
-template <class F>
-bool fill_slot() {
-  detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release);
-  return true;
-}
-
 // (No fold: compilers limit the depth of an expression.)
 template <class... F>
 void fill_slots(Kernels<F...>) {
-  [[maybe_unused]] const std::initializer_list<bool> filled{fill_slot<F>()...};
+  [[maybe_unused]] const std::initializer_list<bool> filled{
+      (detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release), true)...};
 }
 
 }  // namespace lockstep::cuda

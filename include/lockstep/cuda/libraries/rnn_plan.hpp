@@ -87,10 +87,17 @@ struct RnnPlan {
     const Device device = cudnn.device();
     check(cudnnSetDropoutDescriptor(no_dropout.get(), cudnn.handle(), 0, nullptr, 0, 0),
           "cudnnSetDropoutDescriptor", device);
-    check(cudnnSetRNNDescriptor_v8(rnn.get(), algorithm(key), key.cell, key.biases,
-                                   CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, key.type, key.type,
-                                   key.math, key.features, key.width, key.width, 1,
-                                   no_dropout.get(), CUDNN_RNN_PADDED_IO_DISABLED),
+    // Small layers go through a whole sequence in one kernel, which keeps the weights; other ones
+    // launch several kernels a time step. The limits are those up to which the library has such a
+    // kernel for backward, too (as in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp).
+    const int most = key.cell == CUDNN_LSTM || key.cell == CUDNN_GRU ? 128 : 256;
+    const bool small = key.type == CUDNN_DATA_FLOAT && key.width <= most;
+    const cudnnRNNAlgo_t algorithm =
+        small ? CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H : CUDNN_RNN_ALGO_STANDARD;
+    check(cudnnSetRNNDescriptor_v8(rnn.get(), algorithm, key.cell, key.biases, CUDNN_UNIDIRECTIONAL,
+                                   CUDNN_LINEAR_INPUT, key.type, key.type, key.math, key.features,
+                                   key.width, key.width, 1, no_dropout.get(),
+                                   CUDNN_RNN_PADDED_IO_DISABLED),
           "cudnnSetRNNDescriptor_v8", device);
     const std::vector<int> lengths(static_cast<std::size_t>(key.batch), key.length);
     const auto describe_sequence = [&](const RnnDataDescriptor& sequence, int size) {
@@ -114,15 +121,6 @@ struct RnnPlan {
   }
 
  private:
-  // Small layers go through a whole sequence in one kernel, which keeps the weights; other ones
-  // launch several kernels a time step. The limits are those up to which the library has such a
-  // kernel for backward, too (as in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp).
-  static cudnnRNNAlgo_t algorithm(const RnnKey& key) {
-    const int most = key.cell == CUDNN_LSTM || key.cell == CUDNN_GRU ? 128 : 256;
-    return key.type == CUDNN_DATA_FLOAT && key.width <= most ? CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H
-                                                             : CUDNN_RNN_ALGO_STANDARD;
-  }
-
   // The library gives addresses in a weight space, not offsets, so a weight space is lent to it.
   void find_parameters(const CudnnOnStream& cudnn, const RnnKey& key) {
     const Device device = cudnn.device();
