@@ -82,12 +82,12 @@ struct MultiheadAttention {
  private:
   static std::int64_t checked(std::int64_t embed, std::int64_t heads);
 
-  // Dimensions of an input of three dimensions.
-  std::size_t batch_dim() const { return batch_first ? 0 : 1; }
-  std::size_t length_dim() const { return batch_first ? 1 : 0; }
-  std::int64_t batch_of(const Tensor& x) const { return x.dim() == 2 ? 1 : x.sizes()[batch_dim()]; }
+  // Of an input.
+  std::int64_t batch_of(const Tensor& x) const {
+    return x.dim() == 2 ? 1 : x.sizes()[batch_first ? 0 : 1];
+  }
   std::int64_t length_of(const Tensor& x) const {
-    return x.sizes()[x.dim() == 2 ? 0 : length_dim()];
+    return x.sizes()[batch_first && x.dim() != 2 ? 1 : 0];
   }
 
   void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) const;

@@ -84,11 +84,7 @@ struct RecurrentLayers {
 
   std::string suffix_of(std::size_t i) const;
 
-  // Runs the layers for x [length, batch, input_size] and states [layers · directions, batch,
-  // hidden_size].
-  Results run_layers(const RecurrentCell& cell, Tensor x, const Tensor& h0, const Tensor& c0) const;
-
-  // Checks the states and gives them the shape that run_layers takes.
+  // Checks the states and gives them the shape [layers · directions, batch, hidden_size].
   Tensor first_states(const char* layer, const char* name, const Tensor& states,
                       const Tensor& input, bool batched, std::int64_t batch) const;
 };

@@ -58,7 +58,10 @@ requires(sizeof...(Modules) > 0) class Sequential {
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    visit_each(self, visit, std::index_sequence_for<Modules...>{});
+    [&]<std::size_t... index>(std::index_sequence<index...>) {
+      (static_cast<void>(visit(std::to_string(index), std::get<index>(self.modules_))), ...);
+    }
+    (std::index_sequence_for<Modules...>{});
   }
 
  private:
@@ -70,11 +73,6 @@ requires(sizeof...(Modules) > 0) class Sequential {
       return run<index + 1>(modules,
                             detail::forward(std::get<index>(modules), std::forward<Args>(args)...));
     }
-  }
-
-  template <class Self, class Visitor, std::size_t... index>
-  static void visit_each(Self& self, Visitor& visit, std::index_sequence<index...> /*indices*/) {
-    (static_cast<void>(visit(std::to_string(index), std::get<index>(self.modules_))), ...);
   }
 
   std::tuple<Modules...> modules_;

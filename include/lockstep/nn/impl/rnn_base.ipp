@@ -99,20 +99,6 @@ LOCKSTEP_INLINE RecurrentLayers::Results RecurrentLayers::run(const RecurrentCel
                     input.sizes());
   const Tensor h_start = first_states(cell.name, "h_0", h0, input, batched, x.size(1));
   const Tensor c_start = first_states(cell.name, "c_0", c0, input, batched, x.size(1));
-  Results results = run_layers(cell, x, h_start, c_start);
-  if (!batched) {
-    for (Tensor* tensor : {&results.y, &results.h, &results.c}) {
-      if (tensor->defined()) *tensor = squeeze(*tensor, 1);
-    }
-  } else if (batch_first) {
-    results.y = transpose(results.y, 0, 1);
-  }
-  return results;
-}
-
-LOCKSTEP_INLINE RecurrentLayers::Results RecurrentLayers::run_layers(const RecurrentCell& cell,
-                                                                     Tensor x, const Tensor& h0,
-                                                                     const Tensor& c0) const {
   std::vector<Tensor> h;
   std::vector<Tensor> c;
   for (std::size_t i = 0; i < weights.size();) {
@@ -123,16 +109,25 @@ LOCKSTEP_INLINE RecurrentLayers::Results RecurrentLayers::run_layers(const Recur
       const auto part = [i](const Tensor& states) {
         return states.defined() ? select(states, 0, static_cast<std::int64_t>(i)) : states;
       };
-      const std::vector<Tensor> results = cell.over_sequence(
-          {{x, part(h0), part(c0), own.weight_ih, own.weight_hh, own.bias_ih, own.bias_hh}},
-          direction == 1);
+      const std::vector<Tensor> results =
+          cell.over_sequence({{x, part(h_start), part(c_start), own.weight_ih, own.weight_hh,
+                               own.bias_ih, own.bias_hh}},
+                             direction == 1);
       y.push_back(results[0]);
       h.push_back(results[1]);
       if (results.size() == 3) c.push_back(results[2]);
     }
     x = y.size() == 1 ? y[0] : cat(y, 2);
   }
-  return {x, stack(h), c.empty() ? Tensor() : stack(c)};
+  Results results{x, stack(h), c.empty() ? Tensor() : stack(c)};
+  if (!batched) {
+    for (Tensor* tensor : {&results.y, &results.h, &results.c}) {
+      if (tensor->defined()) *tensor = squeeze(*tensor, 1);
+    }
+  } else if (batch_first) {
+    results.y = transpose(results.y, 0, 1);
+  }
+  return results;
 }
 
 LOCKSTEP_INLINE std::string RecurrentLayers::suffix_of(std::size_t i) const {

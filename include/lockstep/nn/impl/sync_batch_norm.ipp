@@ -93,27 +93,24 @@ struct MomentsOverRanks {
   }
 };
 
-inline std::optional<BatchStatistics> statistics_of_ranks(const distributed::ProcessGroup& group,
-                                                          const Tensor& x) {
-  if (group.size() == 1) return {};
-  check<ValueError>(!current_replica.group,
-                    "SyncBatchNorm: a replica of a DataParallel cannot be synchronised with "
-                    "other ranks: the order of its collectives is not known");
-  const std::vector<Tensor> moments = lockstep::apply(MomentsOverRanks{group}, x);
-  const NoGradGuard guard;
-  const Tensor& total = moments[2];
-  const Axis axis(x.sizes(), 1);
-  check_batch_count(static_cast<double>(axis.outer * axis.inner), total, "ranks", x);
-  // (Divided by 1 at least, for an empty batch.)
-  const Tensor unbiased = moments[1] * (total / (relu(total - 2) + 1));
-  return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
-}
-
 LOCKSTEP_INLINE std::shared_ptr<const StatisticsSource> statistics_over_ranks(
-    distributed::ProcessGroup group) {
-  return std::make_shared<const StatisticsSource>([group = std::move(group)](const Tensor& x) {
-    return statistics_of_ranks(group ? group : distributed::default_group(), x);
-  });
+    distributed::ProcessGroup of) {
+  const auto statistics = [of = std::move(of)](const Tensor& x) -> std::optional<BatchStatistics> {
+    const distributed::ProcessGroup group = of ? of : distributed::default_group();
+    if (group.size() == 1) return {};
+    check<ValueError>(!current_replica.group,
+                      "SyncBatchNorm: a replica of a DataParallel cannot be synchronised with "
+                      "other ranks: the order of its collectives is not known");
+    const std::vector<Tensor> moments = lockstep::apply(MomentsOverRanks{group}, x);
+    const NoGradGuard guard;
+    const Tensor& total = moments[2];
+    const Axis axis(x.sizes(), 1);
+    check_batch_count(static_cast<double>(axis.outer * axis.inner), total, "ranks", x);
+    // (Divided by 1 at least, for an empty batch.)
+    const Tensor unbiased = moments[1] * (total / (relu(total - 2) + 1));
+    return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
+  };
+  return std::make_shared<const StatisticsSource>(statistics);
 }
 
 }  // namespace lockstep::detail
