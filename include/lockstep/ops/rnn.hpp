@@ -8,6 +8,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_sum_kernel.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
@@ -21,7 +22,6 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
 
 #include <algorithm>
@@ -120,8 +120,8 @@ struct RecurrentOp {
       }
     });
     y = Saved::output(result);
-    std::vector<Tensor> results{result, last_of(result, stream)};
-    if constexpr (Cell::kHasC) results.push_back(last_of(states, stream));
+    std::vector<Tensor> results{result, last_of(result)};
+    if constexpr (Cell::kHasC) results.push_back(last_of(states));
     return results;
   }
 
@@ -132,7 +132,11 @@ struct RecurrentOp {
     if (!recorded && stream.device().is_cpu()) return backward_through_time(saved, grads, stream);
     RecurrentArguments all;
     for (std::size_t i = 0; i < A::count; ++i) all.tensors[i] = saved(arguments[i]);
-    if (recorded) return recurrent_composed_grads<Cell>(all, reverse, grads);
+    if (recorded) {
+      return composed_grads(all.tensors, grads, [&](const auto& aliases) {
+        return recurrent_composed<Cell>({aliases}, reverse);
+      });
+    }
     const RecurrentLibrary<Cell> library(all, reverse, true, stream);
     return library.backward(saved(y), kept, math, grads,
                             [&](std::size_t i) { return saved.needs(i); });
@@ -160,8 +164,8 @@ struct RecurrentOp {
     const Tensor grad_input = empty_on(stream, gates, dtype);
     const Tensor grad_hidden = Cell::kSplits ? empty_on(stream, gates, dtype) : grad_input;
     std::array<Tensor, A::count> out;
-    out[A::h0] = start_of(grads[1], stream, dtype);
-    if constexpr (Cell::kHasC) out[A::c0] = start_of(grads[2], stream, dtype);
+    out[A::h0] = start_of(grads[1], result.options());
+    if constexpr (Cell::kHasC) out[A::c0] = start_of(grads[2], result.options());
     const auto make = [&](std::size_t which, const Shape& shape) {
       if (saved.needs(which)) out[which] = empty_on(stream, shape, dtype);
     };
@@ -278,21 +282,14 @@ struct RecurrentOp {
     return {found.data, found.size};
   }
 
-  Tensor last_of(const Tensor& steps, const Stream& stream) const {
-    const Tensor result = empty_on(stream, {1, batch, width}, steps.dtype());
-    copy_into(result, part_of(steps, 0, time.at(time.length - 1), 1));
-    return result.reshape({batch, width});
+  Tensor last_of(const Tensor& steps) const {
+    const Tensor last = part_of(steps, 0, time.at(time.length - 1), 1);
+    return copy_as(last, steps.options()).reshape({batch, width});
   }
 
   // The gradient of the last state, in memory that can be overwritten.
-  Tensor start_of(const Tensor& grad, const Stream& stream, Dtype dtype) const {
-    Tensor result = empty_on(stream, {batch, width}, dtype);
-    if (grad.defined()) {
-      copy_into(result, grad);
-    } else {
-      fill(result, 0);
-    }
-    return result;
+  Tensor start_of(const Tensor& grad, const TensorOptions& options) const {
+    return grad.defined() ? copy_as(grad, options) : zeros({batch, width}, options);
   }
 };
 

@@ -4,7 +4,6 @@
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/cat.hpp>
-#include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/pointwise.hpp>
@@ -85,15 +84,6 @@ std::vector<Tensor> recurrent_composed(const RecurrentArguments& arguments, bool
   } else {
     return {stack(y), state.h};
   }
-}
-
-// The recorded gradients of the arguments that require them, given the gradients of the results.
-template <class Cell>
-std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
-    const RecurrentArguments& arguments, bool reverse, const std::vector<Tensor>& grads) {
-  return composed_grads(arguments.tensors, grads, [&](const auto& aliases) {
-    return recurrent_composed<Cell>({aliases}, reverse);
-  });
 }
 
 }  // namespace lockstep::detail
