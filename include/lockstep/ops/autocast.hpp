@@ -12,14 +12,10 @@
 // off. The conversions are recorded, so gradients come back in the dtype of the argument.
 namespace lockstep::detail {
 
-// Whether autocast converts the tensor at all.
-inline bool is_autocast_eligible(const Tensor& x) {
-  return x.defined() && is_floating_point(x.dtype()) && x.dtype() != Dtype::f64;
-}
-
 // The argument in `dtype` if autocast converts it, and it is a tensor; else as it is.
 inline Tensor autocast_argument(const Tensor& x, Dtype dtype) {
-  return is_autocast_eligible(x) ? x.to(dtype) : x;
+  const bool converts = x.defined() && is_floating_point(x.dtype()) && x.dtype() != Dtype::f64;
+  return converts ? x.to(dtype) : x;
 }
 template <class T>
 requires(!std::derived_from<T, Tensor>) const T& autocast_argument(const T& argument, Dtype) {

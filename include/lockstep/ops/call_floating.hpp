@@ -58,20 +58,11 @@ const T& as_member(const T& number, const Tensor&, const Stream&) {
   return number;
 }
 
+// Launches the Call with these members; TheResult stands for `result`.
 template <class Call, class... Members>
 void launch_members(const Stream& stream, const Tensor& result, const Members&... members) {
   const auto launch_with = [&stream](const auto&... each) { launch_call(stream, Call{each...}); };
   launch_with(as_member(members, result, stream)...);
-}
-
-// Launches the Call<T> with these members: T is f32 or f64, as the first of them, which is a
-// tensor.
-template <template <class> class Call, class... Members>
-void launch_floating(const char* operation, const Stream& stream, const Tensor& first,
-                     const Members&... members) {
-  dispatch_floating(first.dtype(), operation, [&]<class T>(T) {
-    launch_members<Call<T>>(stream, Tensor(), first, members...);
-  });
 }
 
 template <class T, template <class> class Call, class... Members>

@@ -65,16 +65,6 @@ LOCKSTEP_INLINE Tensor mask_bias(const char* name, const Tensor& mask, bool hidd
                            [&]<class T>(T) { return map<bool, T>(mask, MaskBias<T>{hidden}); });
 }
 
-inline Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys) {
-  const Stream stream = current_stream(query.device());
-  return dispatch_floating(mask_dtype(query), "attention", [&]<class T>(T) {
-    Tensor bias = empty_on(stream, {queries, keys}, dtype_of<T>);
-    launch(stream, static_cast<std::size_t>(bias.numel()),
-           CausalBias<T>{output<T>(bias, stream), static_cast<std::size_t>(keys)});
-    return bias;
-  });
-}
-
 LOCKSTEP_INLINE AttentionDropout AttentionDropout::draw(double p, const Tensor& query,
                                                         const Tensor& key) {
   if (p == 0) return {};
@@ -87,7 +77,13 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
                                          bool causal, const AttentionDropout& dropout,
                                          double scale) {
   if (causal) {
-    const Tensor after = causal_bias(query, query.size(-2), key.size(-2));
+    const std::int64_t keys = key.size(-2);
+    const Stream stream = current_stream(query.device());
+    const Tensor after = empty_on(stream, {query.size(-2), keys}, mask_dtype(query));
+    dispatch_floating(after.dtype(), "attention", [&]<class T>(T) {
+      launch(stream, static_cast<std::size_t>(after.numel()),
+             CausalBias<T>{output<T>(after, stream), static_cast<std::size_t>(keys)});
+    });
     bias = bias.defined() ? bias + after : after;
   }
   const Tensor product = matmul(query * scale, transpose(key, -2, -1));

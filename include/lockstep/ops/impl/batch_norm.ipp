@@ -130,19 +130,6 @@ inline void move_towards(const RunningStatistics& running, const BatchStatistics
   moving.finish();
 }
 
-// The statistics of the batch that x is only a part of, if it is.
-inline std::optional<BatchStatistics> shared_statistics(const Tensor& x,
-                                                        const StatisticsSource* source) {
-  const Axis axis(x.sizes(), 1);
-  std::optional<BatchStatistics> batch;
-  if (source) batch = (*source)(x);
-  if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
-    const auto count = static_cast<double>(axis.outer * axis.inner);
-    batch = statistics_of_all(x, channel_moments(x, 1), count, current_replica.sum_of_batch);
-  }
-  return batch;
-}
-
 // The normalisation by known statistics, composed of elementary operations.
 inline Tensor normalised(const Tensor& x, const Tensor& mean, const Tensor& var,
                          const Tensor& weight, const Tensor& bias, double eps) {
@@ -277,12 +264,17 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
     return normalised(x, saves_mean ? running.mean.clone() : running.mean, running.var, weight,
                       bias, eps);
   }
-  const std::optional<BatchStatistics> batch = shared_statistics(x, source);
+  const Axis axis(x.sizes(), 1);
+  std::optional<BatchStatistics> batch;  // of which x is only a part
+  if (source) batch = (*source)(x);
+  if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
+    const auto count = static_cast<double>(axis.outer * axis.inner);
+    batch = statistics_of_all(x, channel_moments(x, 1), count, current_replica.sum_of_batch);
+  }
   if (batch) {
     move_towards(running, *batch);
     return normalised(x, batch->mean, batch->var, weight, bias, eps);
   }
-  const Axis axis(x.sizes(), 1);
   check<ValueError>(axis.outer * axis.inner != 1,
                     "Expected more than 1 value per channel when training, got input size ",
                     x.sizes(),

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace lockstep::detail {
@@ -62,7 +63,7 @@ struct ConvOp {
     return compute_floating(left.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_at(std::exchange(slot, nullptr), {&left, &right}, stream,
                             result_shape(pass, g), dtype_of<T>);
-      const std::int64_t tiles = tiles_size<T>(pass, g);
+      const std::int64_t tiles = std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
       std::int64_t size = g.columns_size() + g.results_size();
       if (pass == ConvPass::weight_grad) size += g.transposed_size();
       const Tensor work = workspace(stream, tiles > 0 ? tiles : size, dtype_of<T>);

@@ -39,7 +39,12 @@ struct EmbeddingGradOp {
   Tensor forward(const Tensor& grad, const Tensor& at) {
     indices = at;
     const std::int64_t width = grad.sizes().back();
-    const std::int64_t repeats = repeats_of(grad);
+    // On the host a gradient may have each of its rows several times, such as that of a sum of
+    // words' vectors.
+    const std::size_t dims = grad.sizes().size();
+    const bool is_repeated =
+        grad.device().is_cpu() && dims > 1 && grad.strides()[dims - 2] == 0 && grad.numel() > 0;
+    const std::int64_t repeats = is_repeated ? grad.sizes()[dims - 2] : 1;
     const Tensor from = packed_wide(repeats == 1 ? grad : narrow(grad, -2, 0, 1));
     const Stream stream = current_stream(grad.device());
     return compute_floating(grad.dtype(), name, [&]<class T>(T) {
@@ -53,14 +58,6 @@ struct EmbeddingGradOp {
     });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
-
- private:
-  // How often each row of a gradient on the host comes, such as that of a sum of words' vectors.
-  static std::int64_t repeats_of(const Tensor& grad) {
-    const std::size_t dims = grad.sizes().size();
-    const bool repeats = dims > 1 && grad.strides()[dims - 2] == 0 && grad.numel() > 0;
-    return repeats && grad.device().is_cpu() ? grad.sizes()[dims - 2] : 1;
-  }
 };
 
 // Linear in the weight.

@@ -106,9 +106,11 @@ struct LayerNormOp {
       grads[i] =
           empty_at(&slot, {&table, &grad, &in, &factors}, stream, normalized_shape, in.dtype());
     }
-    launch_floating<LayerNormGradCall>(
-        name, stream, grad, in, factors, table, AlsoWritten{grads[0]}, AlsoWritten{grads[1]},
-        AlsoWritten{grads[2]}, static_cast<std::size_t>(numel(normalized_shape)));
+    dispatch_floating(grad.dtype(), name, [&]<class T>(T) {
+      launch_members<LayerNormGradCall<T>>(
+          stream, Tensor(), grad, in, factors, table, AlsoWritten{grads[0]}, AlsoWritten{grads[1]},
+          AlsoWritten{grads[2]}, static_cast<std::size_t>(numel(normalized_shape)));
+    });
     return grads;
   }
 };

@@ -55,34 +55,6 @@ inline std::optional<std::int64_t> joined_size(std::span<const std::int64_t> siz
   return fits ? std::optional(joined) : std::nullopt;
 }
 
-// `shape` with the size that may be −1 computed from the elements of a tensor of shape `from`,
-// which it has to hold.
-inline Shape resolve_shape(const Shape& from, const Shape& shape) {
-  Shape result = shape;
-  std::size_t open = shape.size();
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] != -1) {
-      check<ShapeError>(shape[d] >= 0, "reshape: invalid shape dimension ", shape[d], " in ",
-                        shape);
-      continue;
-    }
-    check<ShapeError>(open == shape.size(), "reshape: only one dimension can be inferred, got ",
-                      shape);
-    open = d;
-    result[d] = 1;
-  }
-  const std::int64_t count = numel(from);
-  if (open < shape.size()) {
-    const auto known = joined_size(result);
-    check<ShapeError>(known != 0, "reshape: cannot reshape a tensor of shape ", from,
-                      " into shape ", shape, ": the size −1 could be any value");
-    result[open] = known ? count / *known : 0;
-  }
-  check<ShapeError>(joined_size(result) == count, "reshape: shape ", shape,
-                    " is invalid for a tensor of shape ", from, " with ", count, " elements");
-  return result;
-}
-
 struct ReshapeOp {
   static constexpr const char* name = "reshape";
   Shape shape;
@@ -117,7 +89,29 @@ LOCKSTEP_INLINE Tensor contiguous(const Tensor& x) {
 
 LOCKSTEP_INLINE Tensor reshape(const Tensor& x, const Shape& shape) {
   detail::check_defined("reshape", "the tensor", x);
-  return apply(detail::ReshapeOp{detail::resolve_shape(x.sizes(), shape)}, x);
+  Shape result = shape;
+  std::size_t open = shape.size();
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] != -1) {
+      check<ShapeError>(shape[d] >= 0, "reshape: invalid shape dimension ", shape[d], " in ",
+                        shape);
+      continue;
+    }
+    check<ShapeError>(open == shape.size(), "reshape: only one dimension can be inferred, got ",
+                      shape);
+    open = d;
+    result[d] = 1;
+  }
+  const std::int64_t count = x.numel();
+  if (open < shape.size()) {
+    const auto known = detail::joined_size(result);
+    check<ShapeError>(known != 0, "reshape: cannot reshape a tensor of shape ", x.sizes(),
+                      " into shape ", shape, ": the size −1 could be any value");
+    result[open] = known ? count / *known : 0;
+  }
+  check<ShapeError>(detail::joined_size(result) == count, "reshape: shape ", shape,
+                    " is invalid for a tensor of shape ", x.sizes(), " with ", count, " elements");
+  return apply(detail::ReshapeOp{result}, x);
 }
 
 LOCKSTEP_INLINE Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int64_t end_dim) {

@@ -216,7 +216,10 @@ struct AttentionForward {
           scale_row(to + r * out.row, g.value_size, shrink);
         }
         total[at] += sum_of(row, count);
-        if (g.dropout_p > 0) drop(head, first + r, j, count, row);
+        if (g.dropout_p == 0) continue;
+        std::array<T, AttentionGeometry::kKeys> factors;
+        head.keep(first + r, j, count, factors.data());
+        for (std::int64_t c = 0; c < count; ++c) row[c] *= factors[static_cast<std::size_t>(c)];
       }
       host_gemm(false, false, rows, g.value_size, columns, T(1), static_cast<const T*>(scores.data),
                 columns, v + j * value.row, value.row, j == 0 ? T(0) : T(1), to, out.row);
@@ -235,13 +238,6 @@ struct AttentionForward {
   // A query that has seen nothing yet has no score to subtract.
   static T shift_of(T greatest) {
     return greatest == -std::numeric_limits<T>::infinity() ? T(0) : greatest;
-  }
-
-  static void drop(const AttentionHead<T>& head, std::int64_t i, std::int64_t j, std::int64_t count,
-                   T* row) {
-    std::array<T, AttentionGeometry::kKeys> factors;
-    head.keep(i, j, count, factors.data());
-    for (std::int64_t c = 0; c < count; ++c) row[c] *= factors[static_cast<std::size_t>(c)];
   }
 };
 

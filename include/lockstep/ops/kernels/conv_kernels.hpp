@@ -127,12 +127,6 @@ void fold(const ConvGeometry& g, T* columns, std::int64_t ld, T* image) {
   });
 }
 
-// The floats that tiles need for a pass; 0 if it is computed by products.
-template <class T>
-std::int64_t tiles_size(ConvPass pass, const ConvGeometry& g) {
-  return std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
-}
-
 // A pass of a convolution: of images x, weights w and results y = w ⋆ x + bias, or of the gradients
 // of some, it computes one from the other two, in this order. `work` is the host's work space, of
 // the geometry's size or that of tiles: whoever makes it decides which, once.

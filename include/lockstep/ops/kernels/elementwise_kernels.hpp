@@ -173,20 +173,12 @@ struct Compare {
   By by;
 
   LOCKSTEP_HD bool operator()(T x, T y) const {
-    switch (by) {
-      case By::eq:
-        return x == y;
-      case By::ne:
-        return x != y;
-      case By::lt:
-        return x < y;
-      case By::le:
-        return x <= y;
-      case By::gt:
-        return x > y;
-      default:
-        return x >= y;
-    }
+    return by == By::eq   ? x == y
+           : by == By::ne ? x != y
+           : by == By::lt ? x < y
+           : by == By::le ? x <= y
+           : by == By::gt ? x > y
+                          : x >= y;
   }
   void block(std::size_t, bool* out, const T* x, const T* y) const {
     switch (by) {

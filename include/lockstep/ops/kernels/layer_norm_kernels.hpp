@@ -87,20 +87,6 @@ struct LayerNormGradCall {
   void operator()() const;
 
  private:
-  // A row goes into both gradients while it is in the cache.
-  void into_input_and_weight() const {
-    std::vector<double> sums(weight_grad.size);
-    for (std::size_t row = 0; row < mean().size; ++row) {
-      if (out.size > 0 && weight.size > 0) {
-        of_input(row, [this](T g, std::size_t c) { return g * weight[c]; });
-      } else if (out.size > 0) {
-        of_input(row, [](T g, std::size_t) { return g; });
-      }
-      of_weight(row, sums.data());
-    }
-    for (std::size_t c = 0; c < weight_grad.size; ++c) weight_grad[c] = static_cast<T>(sums[c]);
-  }
-
   static constexpr std::size_t kLanes = 8;  // sums side by side, as in sum_of_terms
 
   template <class Weighted>
@@ -169,7 +155,17 @@ void LayerNormGradCall<T>::operator()() const {
   if constexpr (std::is_same_v<T, float>) {
     if (vectorized::layer_norm_grad(*this)) return;
   }
-  into_input_and_weight();
+  // A row goes into both gradients while it is in the cache.
+  std::vector<double> sums(weight_grad.size);
+  for (std::size_t row = 0; row < mean().size; ++row) {
+    if (out.size > 0 && weight.size > 0) {
+      of_input(row, [this](T g, std::size_t c) { return g * weight[c]; });
+    } else if (out.size > 0) {
+      of_input(row, [](T g, std::size_t) { return g; });
+    }
+    of_weight(row, sums.data());
+  }
+  for (std::size_t c = 0; c < weight_grad.size; ++c) weight_grad[c] = static_cast<T>(sums[c]);
   if (bias_grad.size == 0) return;
   const Shape shape{static_cast<std::int64_t>(mean().size), static_cast<std::int64_t>(width)};
   ChannelSumCall<T>{grad, bias_grad, Axis(shape, 1)}();
