@@ -113,22 +113,22 @@ LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
 
 namespace lockstep {
 
-LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters(const detail::TensorWalk& module) {
-  module.for_each_and_plain(detail::check_no_plain_leaf);
-  return detail::named_tensors<Parameter>(module);
+LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters(const detail::TensorWalk& walk) {
+  walk.for_each_and_plain(detail::check_no_plain_leaf);
+  return detail::named_tensors<Parameter>(walk);
 }
 
-LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers(const detail::TensorWalk& module) {
-  return detail::named_tensors<Buffer>(module);
+LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers(const detail::TensorWalk& walk) {
+  return detail::named_tensors<Buffer>(walk);
 }
 
-LOCKSTEP_INLINE std::vector<Parameter> parameters(const detail::TensorWalk& module) {
-  module.for_each_and_plain(detail::check_no_plain_leaf);
-  return detail::tensors_of_type<Parameter>(module);
+LOCKSTEP_INLINE std::vector<Parameter> parameters(const detail::TensorWalk& walk) {
+  walk.for_each_and_plain(detail::check_no_plain_leaf);
+  return detail::tensors_of_type<Parameter>(walk);
 }
 
-LOCKSTEP_INLINE std::vector<Buffer> buffers(const detail::TensorWalk& module) {
-  return detail::tensors_of_type<Buffer>(module);
+LOCKSTEP_INLINE std::vector<Buffer> buffers(const detail::TensorWalk& walk) {
+  return detail::tensors_of_type<Buffer>(walk);
 }
 
 LOCKSTEP_INLINE void zero_grad(const detail::TensorWalk& module) {
