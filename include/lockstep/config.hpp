@@ -27,6 +27,7 @@
 // function that is defined there. A compiler emits a class's table of virtual functions, and all
 // functions in that table, in each file that defines the first virtual function that the class does
 // not declare inline; header-only, that would be every file.
+//
 // nvcc's passes for the GPU compile kernels, which stand in headers: the host's definitions, which
 // they would parse and drop, are left to its pass for the host. With relocatable device code, where
 // nvcc wants every pass to see the same definitions, they do.

@@ -124,7 +124,7 @@ template <class E, class... Parts>
 
 // What `body()` throws, for whoever is told of it later; null if it throws nothing.
 template <class Body>
-std::exception_ptr thrown_by(const Body& body) noexcept {
+[[nodiscard]] std::exception_ptr thrown_by(const Body& body) noexcept {
   try {
     body();
     return nullptr;

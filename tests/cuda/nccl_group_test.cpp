@@ -669,6 +669,22 @@ TEST(NcclConnecting, ARankThatFailsTellsTheOthers) {
   });
 }
 
+// As processes have it that find each other by rank 0's store, which ends with it.
+TEST(NcclConnecting, ARankThatFailsTellsTheOthersThoughItTakesTheStoreAlong) {
+  std::promise<std::uint16_t> port;
+  std::shared_future<std::uint16_t> served = port.get_future();
+  expect_that_the_other_is_told([&](int rank) {
+    if (rank == 0) {
+      distributed::TCPStore store("localhost", {.port = 0, .is_server = true});
+      port.set_value(store.port());
+      (void)nccl::process_group(0, 2, "cuda:3", store);
+    } else {
+      distributed::TCPStore store("localhost", {.port = served.get()});
+      (void)nccl::process_group(1, 2, "cuda:4", store);
+    }
+  });
+}
+
 TEST(NcclConnecting, ARankThatFailsTellsTheOthersOfTheGroupThatCarriedTheId) {
   distributed::HashStore store;
   const auto world = std::make_shared<distributed::detail::ThreadWorld>(2);

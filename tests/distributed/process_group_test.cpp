@@ -483,6 +483,14 @@ TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
           (void)group.all_gather({dense, dense}, rows);
         },
         "all_gather", "sparse");
+    const ls::Tensor number =
+        ls::sparse_coo_tensor(ls::from_values<std::int64_t>({0}, {1, 1}), ls::ones({1, 1}), {1, 1});
+    for (const ls::Tensor& written : {rows, number}) {
+      fails(
+          kValue, [&] { (void)group.broadcast(written, 0); }, "broadcast", "sparse");
+      fails(
+          kValue, [&] { (void)group.recv(written, 1 - group.rank()); }, "recv", "sparse");
+    }
     fails(
         kValue, [&] { (void)group.send(rows, 1 - group.rank()); }, "send", "sparse");
     fails(

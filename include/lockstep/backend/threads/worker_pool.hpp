@@ -110,7 +110,7 @@ inline constinit thread_local bool inside_team = false;
 // the CPU affinity of the thread whose call created it, as it is without a CoreBinding.
 class WorkerPool {
  public:
-  static WorkerPool& instance() { return never_destroyed<WorkerPool>(); }
+  static WorkerPool& instance();
 
   TeamStats stats();
 

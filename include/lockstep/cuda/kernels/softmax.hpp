@@ -125,9 +125,9 @@ struct CudaCall<detail::SoftmaxCall<T, Log>> {
     constexpr std::size_t kMost = std::numeric_limits<std::int32_t>::max();
     if (call.in.size == 0) return;
     auto& on = static_cast<CudaStream&>(stream);
-    const CudnnOnStream cudnn(on);
-    const TensorDescriptor shape("cudnnCreateTensorDescriptor", on.device());
     const auto part = [&](std::size_t first, std::size_t outer) {
+      const CudnnOnStream cudnn(on);
+      const TensorDescriptor shape("cudnnCreateTensorDescriptor", on.device());
       check(cudnnSetTensor4dDescriptor(shape.get(), CUDNN_TENSOR_NCHW, cudnn_type<T>,
                                        static_cast<int>(outer), static_cast<int>(call.axis.count),
                                        static_cast<int>(call.axis.inner), 1),

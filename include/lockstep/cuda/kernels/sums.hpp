@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 // Sums on a GPU. Long ones are taken in parts whose sums are added up after them; what the parts
 // are depends on the shape alone, so that the same input gives the same bits.

@@ -103,8 +103,7 @@ class IndexFaults {
       for (const auto& [of, place] : faults_) {
         // That a GPU has failed is no error to who waits for another one.
         const auto idle = [other = of] { return other->idle(); };
-        const bool ended = of == &stream || detail::is_known(idle);
-        if (place && ended) met = take(*place);
+        if (place && (of == &stream || detail::is_known(idle))) met = take(*place);
         if (met) break;
       }
     }

@@ -95,8 +95,8 @@ struct ElementCall {
   }
 };
 
-// The same with a row functor for the rows along the call's `axis`, which single threads have where
-// neighbouring elements in memory are of different rows.
+// The same with a row functor for the rows along the call's `axis`. Where neighbours in memory are
+// of different rows, each row has a single thread.
 template <class Kernel>
 struct AxisCall {
   using kernels = Kernels<Kernel>;

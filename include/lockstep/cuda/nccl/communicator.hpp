@@ -132,6 +132,7 @@ class Communicator : lockstep::detail::NonCopyable {
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
     ranks_.clear();
   }
+
   const std::vector<Device> devices_;
   std::vector<ncclComm_t> ranks_;                 // none once they have been aborted
   std::vector<lockstep::detail::EventPtr> ends_;  // of the last group, by rank; null: has ended

@@ -145,24 +145,25 @@ struct Meeting {
   ncclUniqueId id;
 };
 
-// Returns when all ranks have their watchdogs and the id: one that fails from here on tells the
+// Returns when all ranks have their watchdogs and the id. A rank that fails from here on tells the
 // others by its watchdog, which those that came later would not find any more.
 inline Meeting meet(distributed::Store& store, int rank, int size, Device device) {
   const distributed::detail::Deadline arriving(store.timeout());
   RankArrivals here(rank, size, store, "here");
-  here.arrive();
   Meeting meeting{};
   try {
+    here.arrive();
     meeting.watch = watch_over(rank, size, store);
     meeting.id = share_id(rank, device, store);
+    RankArrivals ready(rank, size, store, "ready");
+    ready.arrive();
+    ready.wait_for_all(arriving, meeting.watch);
   } catch (const distributed::StoreError& error) {
+    meeting.watch.check();  // a rank that has failed may have taken the store with it
     const std::string missing = here.missing();
     if (missing.empty()) throw;
     throw distributed::StoreError(lockstep::detail::str(error.what(), "; not there: ", missing));
   }
-  RankArrivals ready(rank, size, store, "ready");
-  ready.arrive();
-  ready.wait_for_all(arriving, meeting.watch);
   return meeting;
 }
 

@@ -56,13 +56,9 @@ class RankArrivals {
     distributed::detail::Pause pause;
     while (!store_.check(keys)) {
       watch.check();
-      if (deadline.passed()) {
-        const std::string late = missing();
-        throw distributed::StoreError(lockstep::detail::str(
-            store_.name(), ": rank ", rank_, " of ", size_, " has waited for the others for ",
-            distributed::detail::Seconds{deadline.timeout()},
-            late.empty() ? "" : "; not there: ", late));
-      }
+      check<distributed::StoreError>(!deadline.passed(), store_.name(), ": rank ", rank_, " of ",
+                                     size_, " has waited for the others for ",
+                                     distributed::detail::Seconds{deadline.timeout()});
       pause(deadline);
     }
     if (rank_ == 0) store_.set(about_ + "/all", "");

@@ -15,19 +15,20 @@
 // Checks of a collective's arguments that a rank makes without the others.
 namespace lockstep::distributed::detail {
 
-// Throws unless each element of the tensor has memory of its own.
+// Throws for a sparse tensor.
+inline void check_dense(const char* operation, const Tensor& tensor) {
+  check<ValueError>(!tensor.is_sparse(), operation,
+                    ": expected a dense tensor, got a sparse one of shape ", tensor.sizes());
+}
+
+// Throws unless the tensor is dense and each of its elements has memory of its own.
 inline void check_written(const char* operation, const Tensor& tensor) {
+  check_dense(operation, tensor);
   for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
     check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
                       ": more than one element of the tensor of shape ", tensor.sizes(),
                       " is the same element in memory: make it contiguous first");
   }
-}
-
-// Throws for a sparse tensor.
-inline void check_dense(const char* operation, const Tensor& tensor) {
-  check<ValueError>(!tensor.is_sparse(), operation,
-                    ": expected a dense tensor, got a sparse one of shape ", tensor.sizes());
 }
 
 inline void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op) {

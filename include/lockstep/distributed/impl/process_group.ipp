@@ -116,7 +116,7 @@ LOCKSTEP_INLINE Work ProcessGroup::issue(const char* operation, detail::Collecti
                                          const detail::Parts& writes) const {
   for (const Tensor& tensor : writes.tensors) detail::check_written(operation, tensor);
   if (detail::reduces(collective)) detail::check_reducible(operation, part, op);
-  for (const Tensor& tensor : reads.tensors) detail::check_dense(detail::name(collective), tensor);
+  for (const Tensor& tensor : reads.tensors) detail::check_dense(operation, tensor);
   const detail::Call call{.collective = collective,
                           .dtype = part.dtype(),
                           .op = op,

@@ -10,7 +10,6 @@
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>

@@ -20,6 +20,8 @@
 
 namespace lockstep::detail {
 
+LOCKSTEP_INLINE WorkerPool& WorkerPool::instance() { return never_destroyed<WorkerPool>(); }
+
 LOCKSTEP_INLINE TeamStats WorkerPool::stats() {
   const std::lock_guard lock(mutex_);
   return {threads_created_,
