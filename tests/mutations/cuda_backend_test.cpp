@@ -5,6 +5,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/runtime/stream_timer.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/gather.hpp>

@@ -13,11 +13,13 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -91,9 +93,8 @@ auto collate_children(std::vector<T>& /*samples*/, const nested::Path& /*path*/)
 }
 
 template <template <class...> class Row, class... T>
-requires(nested::Structure<Row<T...>>::form ==
-         nested::Form::tuple) auto collate_children(std::vector<Row<T...>>& samples,
-                                                    const nested::Path& path) {
+requires std::same_as<Row<T...>, std::tuple<T...>> || std::same_as<Row<T...>, std::pair<T...>>
+auto collate_children(std::vector<Row<T...>>& samples, const nested::Path& path) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
     return Row<BatchOf<T>...>{
         collate_child<T>(samples, nested::Element<i>(), nested::Path(path, i))...};
@@ -123,9 +124,9 @@ auto collate_children(std::vector<std::vector<T>>& samples, const nested::Path& 
 }
 
 template <template <class...> class Map, class Key, class T, class... More>
-requires(nested::Structure<Map<Key, T, More...>>::form ==
-         nested::Form::map) auto collate_children(std::vector<Map<Key, T, More...>>& samples,
-                                                  const nested::Path& path) {
+requires std::same_as<Map<Key, T, More...>, std::map<Key, T, More...>> ||
+    std::same_as<Map<Key, T, More...>, std::unordered_map<Key, T, More...>>
+auto collate_children(std::vector<Map<Key, T, More...>>& samples, const nested::Path& path) {
   check_alike(samples, path, "the number of keys", [](const auto& map) { return map.size(); });
   Map<Key, BatchOf<T>> batch;
   nested::for_each_child(samples[0], [&](std::string_view name, auto&, const auto& step) {

@@ -55,7 +55,7 @@ template <class T>
 struct StridedCopyKernel {
   View<const T> in;
   View<T> out;
-  Walk<2> walk;
+  Walk<2> walk;  // of `in` and of `out`
 
   void operator()() const {
     walk.for_each_plane([this](const auto& offsets) {

@@ -7,10 +7,13 @@
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/loops.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/layer_norm_kernels.hpp>
+#include <lockstep/tensor/shape.hpp>
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace lockstep::cuda {
 

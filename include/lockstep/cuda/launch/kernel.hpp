@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <typeinfo>
 
@@ -95,8 +96,8 @@ struct ElementCall {
   }
 };
 
-// The same with a row functor for the rows along the call's `axis`. Where neighbours in memory are
-// of different rows, each row has a single thread.
+// The same with a row functor, whose members are `call` and `by_thread`, for the rows along the
+// call's `axis`: each has a single thread where neighbours in memory are of different rows.
 template <class Kernel>
 struct AxisCall {
   using kernels = Kernels<Kernel>;

@@ -129,6 +129,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
       } else {
         total = concatenated({gradient}, gradient.device());
       }
+      gradient = {};  // its memory is not held through the hooks
       return variable_.impl()->hooks;
     }
     gradient = gradient.to_dense();
