@@ -449,7 +449,9 @@ TEST(RankFaultsOnGpus, StepsOfDistributedDataParallelOverNccl) {
             EXPECT_EQ(all[rank].losses, losses) << failed << ", rank " << rank;
           }
           EXPECT_TRUE(all[0].error.empty() || names(all[0].error, 1)) << all[0].error;
-          EXPECT_TRUE(all[0].error.empty() || !all[1].error.empty()) << all[0].error;
+          // A rank whose last operation fails in its other thread may have ended by then.
+          const bool by_then = where == Where::communicating && !failed.empty();
+          EXPECT_TRUE(all[0].error.empty() || !all[1].error.empty() || by_then) << all[0].error;
           for (const std::string& error : cudasim::take_errors()) ADD_FAILURE() << error;
           if (failed.empty()) break;
           if (!all[1].error.empty()) ++ended;
