@@ -255,10 +255,9 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   const bool first = log_.num_iterations == 0;
   const std::vector<std::int32_t> ranks =
       find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
-  const bool active_ranks_count =
+  const bool mean_of_active =
       join_ && !comm_hook_ && !join_->options().divide_by_initial_world_size;
-  buckets_->wait_for_all(active_ranks_count ? static_cast<double>(round.size()) / round.active()
-                                            : 1);
+  buckets_->wait_for_all(mean_of_active ? static_cast<double>(round.size()) / round.active() : 1);
   buckets_->give_back();
   pass_ = 0;
   log_.backward_time += last_gradient - began_;
