@@ -16,7 +16,7 @@ namespace lockstep {
 // **Torch counterpart.** torch.Tensor.expand.
 // **Backward.** The gradient is summed over the stretched dimensions.
 // **Threads and exceptions.** A ShapeError if x cannot be stretched to `shape`.
-Tensor expand(const Tensor& x, const Shape& shape);
+inline Tensor expand(const Tensor& x, const Shape& shape) { return x.expand(shape); }
 
 namespace detail {
 

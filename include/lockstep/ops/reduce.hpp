@@ -20,14 +20,18 @@ namespace lockstep {
 // **Threads and exceptions.** An IndexError for a dimension out of range, a ValueError for one that
 // is listed twice.
 // **Example.** `sum(x, {0, 2})`, `sum(x, {-1}, true)`
-Tensor sum(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+inline Tensor sum(const Tensor& x, const Shape& dims = {}, bool keepdim = false) {
+  return x.sum(dims, keepdim);
+}
 
 // The mean over the dimensions listed, as `sum`; of floating-point tensors. Of no elements it is
 // NaN.
 //
 // **Torch counterpart.** torch.mean.
 // **Threads and exceptions.** As sum; a DtypeError unless the tensor is floating-point.
-Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+inline Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false) {
+  return x.mean(dims, keepdim);
+}
 
 // The variance over the dimensions listed, as `mean`: the sum of (x − mean)² divided by the number
 // of elements less `correction`, and at least by 0; `std` is its root. Half precision is computed

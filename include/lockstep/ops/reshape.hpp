@@ -13,7 +13,7 @@ namespace lockstep {
 // The tensor itself if its elements lie in row-major order without gaps, else a copy that does.
 //
 // **Torch counterpart.** torch.Tensor.contiguous.
-Tensor contiguous(const Tensor& x);
+inline Tensor contiguous(const Tensor& x) { return x.contiguous(); }
 
 // The elements under another shape. One size of it may be −1, and is then computed from the others.
 //
@@ -21,27 +21,29 @@ Tensor contiguous(const Tensor& x);
 //
 // **Torch counterpart.** torch.reshape.
 // **Threads and exceptions.** A ShapeError if the shape has not as many elements.
-Tensor reshape(const Tensor& x, const Shape& shape);
+inline Tensor reshape(const Tensor& x, const Shape& shape) { return x.reshape(shape); }
 
 // Joins the dimensions from `start_dim` to `end_dim`, both included, into one.
 //
 // **Torch counterpart.** torch.flatten.
-Tensor flatten(const Tensor& x, std::int64_t start_dim = 0, std::int64_t end_dim = -1);
+inline Tensor flatten(const Tensor& x, std::int64_t start_dim = 0, std::int64_t end_dim = -1) {
+  return x.flatten(start_dim, end_dim);
+}
 
 // A new dimension of size 1 before dimension `dim`; −1 puts it last.
 //
 // **Torch counterpart.** torch.unsqueeze.
-Tensor unsqueeze(const Tensor& x, std::int64_t dim);
+inline Tensor unsqueeze(const Tensor& x, std::int64_t dim) { return x.unsqueeze(dim); }
 
 // Without dimension `dim` if its size is 1; otherwise the shape stays.
 //
 // **Torch counterpart.** torch.squeeze(x, dim).
-Tensor squeeze(const Tensor& x, std::int64_t dim);
+inline Tensor squeeze(const Tensor& x, std::int64_t dim) { return x.squeeze(dim); }
 
 // Without all dimensions of size 1.
 //
 // **Torch counterpart.** torch.squeeze(x).
-Tensor squeeze(const Tensor& x);
+inline Tensor squeeze(const Tensor& x) { return x.squeeze(); }
 
 }  // namespace lockstep
 

@@ -129,8 +129,8 @@ LOCKSTEP_INLINE Tensor expand_to(const Tensor& x, const Shape& shape) {
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor expand(const Tensor& x, const Shape& shape) {
-  const Shape& from = x.sizes();
+LOCKSTEP_INLINE Tensor Tensor::expand(const Shape& shape) const {
+  const Shape& from = sizes();
   check<ShapeError>(shape.size() >= from.size(), "expand: the shape ", shape,
                     " has fewer dimensions than the tensor, which is of shape ", from);
   Shape target = shape;
@@ -145,11 +145,7 @@ LOCKSTEP_INLINE Tensor expand(const Tensor& x, const Shape& shape) {
         target[d], ") must match the existing size (", from[d - added],
         ") at non-singleton dimension ", d, ". Target sizes: ", shape, ". Tensor sizes: ", from);
   }
-  return apply(detail::ExpandOp{target}, x);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::expand(const Shape& shape) const {
-  return lockstep::expand(*this, shape);
+  return apply(detail::ExpandOp{target}, *this);
 }
 
 }  // namespace lockstep

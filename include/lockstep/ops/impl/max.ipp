@@ -74,9 +74,7 @@ Extremes extremes(const Tensor& x, std::int64_t dim, bool keepdim) {
   const Tensor at = argmax(name, Greater ? x : turned(), dim, true);
   Extremes taken{x.dim() == 0 ? x.clone() : gather(x, dim, at), at};
   if (keepdim || x.dim() == 0) return taken;
-  Shape shape = at.sizes();
-  shape.erase(wrap_dim(dim, shape.size()));
-  return {taken.values.reshape(shape), at.reshape(shape)};
+  return {taken.values.squeeze(dim), at.squeeze(dim)};
 }
 
 template <bool Greater>

@@ -59,22 +59,22 @@ inline DimReduction make_reduction(const char* operation, const Shape& from, con
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+LOCKSTEP_INLINE Tensor Tensor::sum(const Shape& dims, bool keepdim) const {
   if (is_autocast_enabled()) {
     return detail::autocast_to_f32(
-        [&](const Tensor& converted) { return sum(converted, dims, keepdim); }, x);
+        [&](const Tensor& converted) { return converted.sum(dims, keepdim); }, *this);
   }
-  detail::check_defined("sum", "the tensor", x);
-  const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
-  return detail::sum_dims(x, to.over, to.shape);
+  detail::check_defined("sum", "the tensor", *this);
+  const detail::DimReduction to = detail::make_reduction("sum", sizes(), dims, keepdim);
+  return detail::sum_dims(*this, to.over, to.shape);
 }
 
-LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
-  detail::check_defined("mean", "the tensor", x);
-  check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
-                    x.dtype());
-  const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
-  return detail::sum_dims(x, to.over, to.shape, to.count);
+LOCKSTEP_INLINE Tensor Tensor::mean(const Shape& dims, bool keepdim) const {
+  detail::check_defined("mean", "the tensor", *this);
+  check<DtypeError>(is_floating_point(dtype()), "mean: expected a floating-point dtype, got ",
+                    dtype());
+  const detail::DimReduction to = detail::make_reduction("mean", sizes(), dims, keepdim);
+  return detail::sum_dims(*this, to.over, to.shape, to.count);
 }
 
 LOCKSTEP_INLINE Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
@@ -100,20 +100,13 @@ LOCKSTEP_INLINE Tensor detail::argmax(const char* name, const Tensor& x, std::in
                                       bool keepdim) {
   const Shape& from = x.sizes();
   const std::size_t at = wrap_dim(dim, from.size());
-  Shape shape = from;
   const detail::Axis axis(from.empty() ? Shape{1} : from, at);
   check<IndexError>(axis.count > 0, name, ": expected dimension ", at,
                     " to have a size other than 0 in shape ", from);
-  if (!from.empty()) {
-    if (keepdim) {
-      shape[at] = 1;
-    } else {
-      shape.erase(at);
-    }
-  }
   const Tensor source = detail::packed_wide(x);
   const Stream stream = current_stream(x.device());
-  Tensor result = detail::empty_on(stream, shape, Dtype::i64);
+  Tensor result = detail::empty_on(stream, detail::make_reduction(name, from, {dim}, keepdim).shape,
+                                   Dtype::i64);
   dispatch_numeric(source.dtype(), name, [&]<class T>(T) {
     launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
                                               detail::output<std::int64_t>(result, stream), axis});
@@ -123,14 +116,6 @@ LOCKSTEP_INLINE Tensor detail::argmax(const char* name, const Tensor& x, std::in
 
 LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   return detail::argmax("argmax", x, dim, keepdim);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::sum(const Shape& dims, bool keepdim) const {
-  return lockstep::sum(*this, dims, keepdim);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::mean(const Shape& dims, bool keepdim) const {
-  return lockstep::mean(*this, dims, keepdim);
 }
 
 }  // namespace lockstep

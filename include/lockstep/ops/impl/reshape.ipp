@@ -83,12 +83,12 @@ struct ContiguousOp {
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor contiguous(const Tensor& x) {
-  return x.is_contiguous() ? x : apply(detail::ContiguousOp{}, x);
+LOCKSTEP_INLINE Tensor Tensor::contiguous() const {
+  return is_contiguous() ? *this : apply(detail::ContiguousOp{}, *this);
 }
 
-LOCKSTEP_INLINE Tensor reshape(const Tensor& x, const Shape& shape) {
-  detail::check_defined("reshape", "the tensor", x);
+LOCKSTEP_INLINE Tensor Tensor::reshape(const Shape& shape) const {
+  detail::check_defined("reshape", "the tensor", *this);
   Shape result = shape;
   std::size_t open = shape.size();
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -102,74 +102,54 @@ LOCKSTEP_INLINE Tensor reshape(const Tensor& x, const Shape& shape) {
     open = d;
     result[d] = 1;
   }
-  const std::int64_t count = x.numel();
+  const std::int64_t count = numel();
   if (open < shape.size()) {
     const auto known = detail::joined_size(result);
-    check<ShapeError>(known != 0, "reshape: cannot reshape a tensor of shape ", x.sizes(),
+    check<ShapeError>(known != 0, "reshape: cannot reshape a tensor of shape ", sizes(),
                       " into shape ", shape, ": the size −1 could be any value");
     result[open] = known ? count / *known : 0;
   }
   check<ShapeError>(detail::joined_size(result) == count, "reshape: shape ", shape,
-                    " is invalid for a tensor of shape ", x.sizes(), " with ", count, " elements");
-  return apply(detail::ReshapeOp{result}, x);
-}
-
-LOCKSTEP_INLINE Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int64_t end_dim) {
-  detail::check_defined("flatten", "the tensor", x);
-  if (x.dim() == 0) return reshape(x, {1});
-  const std::size_t start = wrap_dim(start_dim, x.sizes().size());
-  const std::size_t end = wrap_dim(end_dim, x.sizes().size());
-  check<ValueError>(start <= end, "flatten: start_dim ", start_dim, " comes after end_dim ",
-                    end_dim, " in a tensor of shape ", x.sizes());
-  const std::span sizes(x.sizes().begin(), x.sizes().end());
-  const auto joined = detail::joined_size(sizes.subspan(start, end + 1 - start));
-  check<ShapeError>(joined.has_value(), "flatten: no number holds the sizes ", start_dim, " to ",
-                    end_dim, " of ", x.sizes(), " joined");
-  Shape shape(sizes.first(start));
-  shape.push_back(*joined);
-  for (const std::int64_t size : sizes.subspan(end + 1)) shape.push_back(size);
-  return reshape(x, shape);
-}
-
-LOCKSTEP_INLINE Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
-  Shape shape = x.sizes();
-  shape.insert(wrap_dim(dim, shape.size() + 1), 1);
-  return reshape(x, shape);
-}
-
-LOCKSTEP_INLINE Tensor squeeze(const Tensor& x, std::int64_t dim) {
-  Shape shape = x.sizes();
-  const std::size_t at = wrap_dim(dim, shape.size());
-  if (!shape.empty() && shape[at] == 1) shape.erase(at);
-  return reshape(x, shape);
-}
-
-LOCKSTEP_INLINE Tensor squeeze(const Tensor& x) {
-  Shape shape;
-  for (const std::int64_t size : x.sizes()) {
-    if (size != 1) shape.push_back(size);
-  }
-  return reshape(x, shape);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::contiguous() const { return lockstep::contiguous(*this); }
-
-LOCKSTEP_INLINE Tensor Tensor::reshape(const Shape& shape) const {
-  return lockstep::reshape(*this, shape);
+                    " is invalid for a tensor of shape ", sizes(), " with ", count, " elements");
+  return apply(detail::ReshapeOp{result}, *this);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
-  return lockstep::flatten(*this, start_dim, end_dim);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::squeeze() const { return lockstep::squeeze(*this); }
-
-LOCKSTEP_INLINE Tensor Tensor::squeeze(std::int64_t dim) const {
-  return lockstep::squeeze(*this, dim);
+  detail::check_defined("flatten", "the tensor", *this);
+  if (dim() == 0) return reshape({1});
+  const std::size_t start = wrap_dim(start_dim, sizes().size());
+  const std::size_t end = wrap_dim(end_dim, sizes().size());
+  check<ValueError>(start <= end, "flatten: start_dim ", start_dim, " comes after end_dim ",
+                    end_dim, " in a tensor of shape ", sizes());
+  const std::span old(sizes().begin(), sizes().end());
+  const auto joined = detail::joined_size(old.subspan(start, end + 1 - start));
+  check<ShapeError>(joined.has_value(), "flatten: no number holds the sizes ", start_dim, " to ",
+                    end_dim, " of ", sizes(), " joined");
+  Shape shape(old.first(start));
+  shape.push_back(*joined);
+  for (const std::int64_t size : old.subspan(end + 1)) shape.push_back(size);
+  return reshape(shape);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::unsqueeze(std::int64_t dim) const {
-  return lockstep::unsqueeze(*this, dim);
+  Shape shape = sizes();
+  shape.insert(wrap_dim(dim, shape.size() + 1), 1);
+  return reshape(shape);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::squeeze(std::int64_t dim) const {
+  Shape shape = sizes();
+  const std::size_t at = wrap_dim(dim, shape.size());
+  if (!shape.empty() && shape[at] == 1) shape.erase(at);
+  return reshape(shape);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::squeeze() const {
+  Shape shape;
+  for (const std::int64_t size : sizes()) {
+    if (size != 1) shape.push_back(size);
+  }
+  return reshape(shape);
 }
 
 }  // namespace lockstep

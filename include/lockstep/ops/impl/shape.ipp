@@ -93,9 +93,9 @@ LOCKSTEP_INLINE Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t 
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor permute(const Tensor& x, const Shape& dims) {
-  check<ShapeError>(dims.size() == x.sizes().size(), "permute: the list of dims ", dims,
-                    " does not fit a tensor of shape ", x.sizes());
+LOCKSTEP_INLINE Tensor Tensor::permute(const Shape& dims) const {
+  check<ShapeError>(dims.size() == sizes().size(), "permute: the list of dims ", dims,
+                    " does not fit a tensor of shape ", sizes());
   Shape order = dims;
   std::bitset<Shape::kMaxDims> seen;
   for (std::int64_t& dim : order) {
@@ -105,83 +105,60 @@ LOCKSTEP_INLINE Tensor permute(const Tensor& x, const Shape& dims) {
     seen[at] = true;
     dim = static_cast<std::int64_t>(at);
   }
-  return apply(detail::PermuteOp{order}, x);
+  return apply(detail::PermuteOp{order}, *this);
 }
 
-LOCKSTEP_INLINE Tensor contiguous(const Tensor& x, MemoryFormat format) {
-  if (format == MemoryFormat::contiguous) return contiguous(x);
-  check<ShapeError>(x.dim() == 4, "contiguous: channels_last is for tensors of shape [batch, ",
-                    "channels, height, width], got ", x.sizes());
-  if (x.is_contiguous(format)) return x;
-  return permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
+LOCKSTEP_INLINE Tensor Tensor::contiguous(MemoryFormat format) const {
+  if (format == MemoryFormat::contiguous) return contiguous();
+  check<ShapeError>(dim() == 4, "contiguous: channels_last is for tensors of shape [batch, ",
+                    "channels, height, width], got ", sizes());
+  if (is_contiguous(format)) return *this;
+  return permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2});
 }
 
-LOCKSTEP_INLINE Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1) {
-  Shape order = x.sizes();
+LOCKSTEP_INLINE Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  Shape order = sizes();
   for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
   const std::size_t first = wrap_dim(dim0, order.size());
   const std::size_t second = wrap_dim(dim1, order.size());
   if (!order.empty()) std::swap(order[first], order[second]);
-  return apply(detail::PermuteOp{order}, x);
+  return apply(detail::PermuteOp{order}, *this);
 }
 
-LOCKSTEP_INLINE Tensor t(const Tensor& x) {
-  check<ShapeError>(x.dim() <= 2, "t: expected a tensor of at most 2 dimensions, got shape ",
-                    x.sizes());
-  return x.dim() < 2 ? x : transpose(x, 0, 1);
-}
-
-LOCKSTEP_INLINE Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start,
-                              std::int64_t length) {
-  check<ShapeError>(x.dim() > 0, "narrow: the tensor has no dimensions");
-  const std::size_t at = wrap_dim(dim, x.sizes().size());
-  const std::int64_t size = x.sizes()[at];
-  check<ValueError>(length >= 0, "narrow: length must be non-negative, got ", length);
-  check<IndexError>(start >= -size && start <= size, "narrow: start ", start,
-                    " is out of range for dimension ", at, " of shape ", x.sizes());
-  const std::int64_t first = start < 0 ? start + size : start;
-  check<IndexError>(length <= size - first, "narrow: start (", first, ") + length (", length,
-                    ") exceeds dimension size (", size, ") of dimension ", at, " of shape ",
-                    x.sizes());
-  return detail::narrow_at(x, at, first, length);
-}
-
-LOCKSTEP_INLINE Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
-  check<ShapeError>(x.dim() > 0, "select: the tensor has no dimensions");
-  const std::size_t at = wrap_dim(dim, x.sizes().size());
-  const std::int64_t size = x.sizes()[at];
-  check<IndexError>(index >= -size && index < size, "select: index ", index,
-                    " is out of range for dimension ", at, " of shape ", x.sizes());
-  Shape shape = x.sizes();
-  shape.erase(at);
-  return reshape(detail::narrow_at(x, at, index < 0 ? index + size : index, 1), shape);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::contiguous(MemoryFormat format) const {
-  return lockstep::contiguous(*this, format);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
-  return lockstep::transpose(*this, dim0, dim1);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::t() const { return lockstep::t(*this); }
-
-LOCKSTEP_INLINE Tensor Tensor::permute(const Shape& dims) const {
-  return lockstep::permute(*this, dims);
-}
-
-LOCKSTEP_INLINE Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
-  return lockstep::select(*this, dim, index);
-}
-
-LOCKSTEP_INLINE const Tensor Tensor::operator[](std::int64_t index) const {
-  return select(0, index);
+LOCKSTEP_INLINE Tensor Tensor::t() const {
+  check<ShapeError>(dim() <= 2, "t: expected a tensor of at most 2 dimensions, got shape ",
+                    sizes());
+  return dim() < 2 ? *this : transpose(0, 1);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::narrow(std::int64_t dim, std::int64_t start,
                                       std::int64_t length) const {
-  return lockstep::narrow(*this, dim, start, length);
+  check<ShapeError>(this->dim() > 0, "narrow: the tensor has no dimensions");
+  const std::size_t at = wrap_dim(dim, sizes().size());
+  const std::int64_t size = sizes()[at];
+  check<ValueError>(length >= 0, "narrow: length must be non-negative, got ", length);
+  check<IndexError>(start >= -size && start <= size, "narrow: start ", start,
+                    " is out of range for dimension ", at, " of shape ", sizes());
+  const std::int64_t first = start < 0 ? start + size : start;
+  check<IndexError>(length <= size - first, "narrow: start (", first, ") + length (", length,
+                    ") exceeds dimension size (", size, ") of dimension ", at, " of shape ",
+                    sizes());
+  return detail::narrow_at(*this, at, first, length);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
+  check<ShapeError>(this->dim() > 0, "select: the tensor has no dimensions");
+  const std::size_t at = wrap_dim(dim, sizes().size());
+  const std::int64_t size = sizes()[at];
+  check<IndexError>(index >= -size && index < size, "select: index ", index,
+                    " is out of range for dimension ", at, " of shape ", sizes());
+  Shape shape = sizes();
+  shape.erase(at);
+  return detail::narrow_at(*this, at, index < 0 ? index + size : index, 1).reshape(shape);
+}
+
+LOCKSTEP_INLINE const Tensor Tensor::operator[](std::int64_t index) const {
+  return select(0, index);
 }
 
 }  // namespace lockstep
