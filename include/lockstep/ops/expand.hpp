@@ -26,9 +26,6 @@ using DimSet = std::bitset<Shape::kMaxDims>;
 // elements summed. `shape` has the kept sizes in order, with or without 1s between them. Recorded.
 Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape, double divisor = 1);
 
-// x / divisor; recorded.
-Tensor divided_by(const Tensor& x, double divisor);
-
 // Sums a gradient of a broadcast operation to the shape of an operand.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 

@@ -48,4 +48,14 @@ Tensor compute_numeric(Dtype dtype, const char* operation, const Body& body) {
   return dispatch_numeric(dtype, operation, body);
 }
 
+// As the second of them, or as the first.
+template <bool takes_integers, class Body>
+Tensor compute_elements(Dtype dtype, const char* operation, const Body& body) {
+  if constexpr (takes_integers) {
+    return compute_numeric(dtype, operation, body);
+  } else {
+    return compute_floating(dtype, operation, body);
+  }
+}
+
 }  // namespace lockstep::detail

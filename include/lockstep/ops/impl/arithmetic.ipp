@@ -107,11 +107,12 @@ struct DivOp {
 };
 
 // What an operation of F begins with whose other operand is a number, on the side of Bind.
-template <class Op, template <class> class F, template <class, class> class Bind>
+template <class Op, template <class> class F, template <class, class> class Bind,
+          bool takes_integers = true>
 struct WithNumber {
   Scalar number;
   Tensor forward(const Tensor& x) const {
-    return compute_numeric(x.dtype(), Op::name, [&]<class T>(T) {
+    return compute_elements<takes_integers>(x.dtype(), Op::name, [&]<class T>(T) {
       return map<T, T>(x, Bind<T, F<T>>{{}, scalar<T>(Op::name, number)});
     });
   }
@@ -134,16 +135,21 @@ struct MulScalarOp : WithNumber<MulScalarOp, Times, BindRight> {
   Tensor backward(const Backward&, const Tensor& grad) const { return mul(grad, number); }
 };
 
-// number / x
-struct ReciprocalOp {
+// x / number
+struct DivideOp : WithNumber<DivideOp, Over, BindRight, false> {
   static constexpr const char* name = "div";
-  double number;
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(DivideOp{{number}}, grad);
+  }
+};
+
+// number / x
+struct ReciprocalOp : WithNumber<ReciprocalOp, Over, BindLeft, false> {
+  static constexpr const char* name = "div";
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return compute_floating(input.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(input, BindLeft<T, Over<T>>{{}, static_cast<T>(number)});
-    });
+    return WithNumber::forward(input);
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor divisor = saved(x);
@@ -187,9 +193,11 @@ LOCKSTEP_INLINE Tensor div(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::DivOp{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor div(const Tensor& a, double b) { return detail::divided_by(a, b); }
+LOCKSTEP_INLINE Tensor div(const Tensor& a, double b) { return apply(detail::DivideOp{{b}}, a); }
 
-LOCKSTEP_INLINE Tensor div(double a, const Tensor& b) { return apply(detail::ReciprocalOp{a}, b); }
+LOCKSTEP_INLINE Tensor div(double a, const Tensor& b) {
+  return apply(detail::ReciprocalOp{{a}}, b);
+}
 
 LOCKSTEP_INLINE Tensor neg(const Tensor& x) { return apply(detail::NegOp{{-1}}, x); }
 

@@ -6,6 +6,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
@@ -25,22 +26,6 @@
 #include <type_traits>
 
 namespace lockstep::detail {
-
-// Linear, and its own transpose.
-struct DivideOp {
-  static constexpr const char* name = "div";
-  double divisor;
-  Tensor forward(const Tensor& x) const {
-    return compute_floating(x.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(x, BindRight<T, Over<T>>{{}, static_cast<T>(divisor)});
-    });
-  }
-  Tensor backward(const Backward&, const Tensor& grad) const { return divided_by(grad, divisor); }
-};
-
-LOCKSTEP_INLINE Tensor divided_by(const Tensor& x, double divisor) {
-  return apply(DivideOp{divisor}, x);
-}
 
 // sum_dims, not recorded. Floating-point tensors keep their dtype, integers and booleans become
 // i64.
@@ -89,7 +74,7 @@ struct SumOp {
     for (std::size_t d = 0; d < aligned.size(); ++d) {
       if (over[d]) aligned[d] = 1;
     }
-    const Tensor share = divisor == 1 ? grad : divided_by(grad, divisor);
+    const Tensor share = divisor == 1 ? grad : div(grad, divisor);
     return expand_to(reshape(share, aligned), from);
   }
 };

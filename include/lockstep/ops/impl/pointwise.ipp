@@ -22,15 +22,6 @@
 
 namespace lockstep::detail {
 
-template <bool takes_integers, class Body>
-Tensor compute_elements(Dtype dtype, const char* operation, const Body& body) {
-  if constexpr (takes_integers) {
-    return compute_numeric(dtype, operation, body);
-  } else {
-    return compute_floating(dtype, operation, body);
-  }
-}
-
 template <template <class> class F, bool takes_integers = false>
 Tensor map_elements(const char* operation, const Tensor& x) {
   return compute_elements<takes_integers>(x.dtype(), operation,
