@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/saved.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <array>
 #include <functional>
 #include <optional>
 
@@ -68,27 +66,6 @@ namespace lockstep::detail {
 // values are this part's. `all`, the number of all, is on the device; the host waits for it only if
 // a single value is possible.
 void check_batch_count(double own, const Tensor& all, const char* parts, const Tensor& x);
-
-// Training with the statistics of x itself. The forward is the sums, one kernel for what channels
-// have and one for the elements; so is the backward, unless it is recorded.
-struct BatchNormOp {
-  static constexpr const char* name = "batch_norm";
-  double eps;
-  Saved x = {};
-  Saved weight = {};
-  Saved bias = {};
-  Saved channels = {};  // [4, channels], as Row numbers them
-
-  enum Row { mean, var, inverse, scale, rows };
-
-  Tensor forward(const Tensor& values, const Tensor& factor, const Tensor& offset,
-                 const RunningStatistics& running);
-
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const;
-
- private:
-  std::array<Tensor, 3> fused(const Backward& saved, const Tensor& grad) const;
-};
 
 // lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.
 Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,

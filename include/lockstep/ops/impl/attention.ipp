@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
@@ -252,41 +251,35 @@ struct AttentionOp {
 };
 
 // The operands stretched to a common batch, that of the mask included.
-struct AttentionOperands {
-  std::array<Tensor, 3> all;
-
-  AttentionOperands(const char* name, const Tensor& query, const Tensor& key, const Tensor& value,
-                    const Tensor& mask)
-      : all{query, key, value} {
-    check_same_kind(name, "the query", query, "the key", key);
-    check_same_kind(name, "the query", query, "the value", value);
-    const bool matrices = query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2;
-    check<ShapeError>(matrices, name, ": expected tensors of at least 2 dimensions, got shapes ",
-                      query.sizes(), ", ", key.sizes(), " and ", value.sizes());
-    check<ShapeError>(query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2), name,
-                      ": expected queries [*, queries, size], keys [*, keys, size] and values ",
-                      "[*, keys, any], got shapes ", query.sizes(), ", ", key.sizes(), " and ",
-                      value.sizes());
-    Shape batch;
-    for (const Tensor& x : all) batch = broadcast_shapes(name, batch, batch_of(x));
-    if (mask.defined()) {
-      check_mask(name, mask, query);
-      const Shape scores{query.size(-2), key.size(-2)};
-      const Shape& sizes = mask.sizes();
-      const std::size_t ends = std::min<std::size_t>(sizes.size(), 2);
-      const Shape end(std::span(sizes.end() - ends, ends));
-      check<ShapeError>(broadcast_shapes(name, end, scores) == scores, name,
-                        ": expected a mask that stretches to [*, ", scores[0], ", ", scores[1],
-                        "] (queries, keys), got one of shape ", sizes);
-      if (sizes.size() > 2) batch = broadcast_shapes(name, batch, batch_of(mask));
-    }
-    for (Tensor& x : all) x = expand_to(x, shape_of_matrices(batch, x.size(-2), x.size(-1)));
+inline std::array<Tensor, 3> attention_operands(const char* name, const Tensor& query,
+                                                const Tensor& key, const Tensor& value,
+                                                const Tensor& mask) {
+  check_same_kind(name, "the query", query, "the key", key);
+  check_same_kind(name, "the query", query, "the value", value);
+  const bool matrices = query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2;
+  check<ShapeError>(matrices, name, ": expected tensors of at least 2 dimensions, got shapes ",
+                    query.sizes(), ", ", key.sizes(), " and ", value.sizes());
+  check<ShapeError>(query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2), name,
+                    ": expected queries [*, queries, size], keys [*, keys, size] and values ",
+                    "[*, keys, any], got shapes ", query.sizes(), ", ", key.sizes(), " and ",
+                    value.sizes());
+  std::array<Tensor, 3> all{query, key, value};
+  Shape batch;
+  for (const Tensor& x : all) batch = broadcast_shapes(name, batch, batch_of(x));
+  if (mask.defined()) {
+    check_mask(name, mask, query);
+    const Shape scores{query.size(-2), key.size(-2)};
+    const Shape& sizes = mask.sizes();
+    const std::size_t ends = std::min<std::size_t>(sizes.size(), 2);
+    const Shape end(std::span(sizes.end() - ends, ends));
+    check<ShapeError>(broadcast_shapes(name, end, scores) == scores, name,
+                      ": expected a mask that stretches to [*, ", scores[0], ", ", scores[1],
+                      "] (queries, keys), got one of shape ", sizes);
+    if (sizes.size() > 2) batch = broadcast_shapes(name, batch, batch_of(mask));
   }
-
-  bool in_blocks() const {
-    return all[0].device().is_cpu() && none_of(all, [](const Tensor& x) { return x.numel() == 0; });
-  }
-};
+  for (Tensor& x : all) x = expand_to(x, shape_of_matrices(batch, x.size(-2), x.size(-1)));
+  return all;
+}
 
 LOCKSTEP_INLINE Tensor attention(const char* name, const Tensor& query, const Tensor& key,
                                  const Tensor& value, const AttentionOptions& options) {
@@ -295,12 +288,12 @@ LOCKSTEP_INLINE Tensor attention(const char* name, const Tensor& query, const Te
                                 const Tensor& v) { return attention(name, q, k, v, options); },
                             query, key, value);
   }
-  const AttentionOperands operands(name, query, key, value, options.attn_mask);
-  const auto& [q, k, v] = operands.all;
+  const auto [q, k, v] = attention_operands(name, query, key, value, options.attn_mask);
   const AttentionOp op{options.is_causal, AttentionDropout::draw(options.dropout_p, q, k),
                        options.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))))};
   Tensor mask = options.attn_mask;
-  if (!operands.in_blocks() || is_recorded(mask)) return op.composed({q, k, v, mask});
+  const bool in_blocks = q.device().is_cpu() && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
+  if (!in_blocks || is_recorded(mask)) return op.composed({q, k, v, mask});
   if (mask.defined() && mask.dtype() != Dtype::boolean) mask = mask.to(mask_dtype(q));
   if (!is_half_precision(q.dtype())) return apply(op, q, k, v, mask);
   return apply(op, q.to(Dtype::f32), k.to(Dtype::f32), v.to(Dtype::f32), mask).to(q.dtype());

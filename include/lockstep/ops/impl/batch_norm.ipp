@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/saved.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -148,88 +149,100 @@ View<const T> as_read(const View<T>& view) {
   return {view.data, view.size};
 }
 
-LOCKSTEP_INLINE Tensor BatchNormOp::forward(const Tensor& values, const Tensor& factor,
-                                            const Tensor& offset,
-                                            const RunningStatistics& running) {
-  x = values;
-  weight = factor;
-  bias = offset;
-  const Axis axis(values.sizes(), 1);
-  const auto count = static_cast<double>(axis.outer * axis.inner);
-  const Tensor in = packed(values);
-  const Tensor factors = packed_or_undefined(factor);
-  const Tensor offsets = packed_or_undefined(offset);
-  const Stream stream = current_stream(values.device());
-  const MovingStatistics moving(running, values.device(), count > 0);
-  const Tensor table = empty_on(stream, {Row::rows, values.size(1)}, values.dtype());
-  Tensor out = empty_on(stream, values.sizes(), values.dtype());
-  dispatch_floating(values.dtype(), name, [&]<class T>(T) {
-    const View<T> all = output<T>(table, stream);
-    const auto row = [&](Row number) { return row_of(all, number, axis.count); };
-    launch_call(stream, ChannelMomentsCall<T>{input<T>(in), row(mean), row(var), axis});
-    launch(stream, axis.count,
-           BatchScaleKernel<T>{as_read(row(mean)), as_read(row(var)), optional_input<T>(factors),
-                               row(inverse), row(scale), moving.views<T>(stream),
-                               static_cast<T>(eps), static_cast<T>(count / (count - 1))});
-    launch_call(stream,
-                ChannelAffineCall<T>{input<T>(in), as_read(row(mean)), as_read(row(scale)),
-                                     optional_input<T>(offsets), output<T>(out, stream), axis});
-  });
-  moving.finish();
-  channels = table;
-  return out;
-}
+// Training with the statistics of x itself. The forward is the sums, one kernel for what channels
+// have and one for the elements; so is the backward, unless it is recorded.
+struct BatchNormOp {
+  static constexpr const char* name = "batch_norm";
+  double eps;
+  Saved x = {};
+  Saved weight = {};
+  Saved bias = {};
+  Saved channels = {};  // [4, channels], as Row numbers them
 
-LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::backward(const Backward& saved,
-                                                            const Tensor& grad) const {
-  if (!is_grad_enabled()) return fused(saved, grad);
-  return composed_grads<3>(
-      {saved(x), saved(weight), saved(bias)}, {grad}, [this](const std::array<Tensor, 3>& in) {
-        const Moments moments = channel_moments(in[0], 1);
-        return std::vector<Tensor>{normalised(in[0], moments.mean, moments.var, in[1], in[2], eps)};
-      });
-}
+  enum Row { mean, var, inverse, scale, rows };
 
-LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::fused(const Backward& saved,
-                                                         const Tensor& grad) const {
-  std::array<Tensor, 3> grads;
-  const Tensor slopes = packed(grad);
-  Tensor total;
-  if (saved.needs(0) || saved.needs(2)) total = channel_sum(slopes, 1, saved.gradient_slot(2));
-  if (saved.needs(2)) grads[2] = total;
-  if (!saved.needs(0) && !saved.needs(1)) return grads;
-
-  const Tensor in = packed(saved(x));
-  const Tensor table = saved(channels);
-  if (saved.needs(0)) (void)saved(weight);  // it must be the one that `table` was made with
-  const Axis axis(in.sizes(), 1);
-  const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
-  const Stream stream = current_stream(in.device());
-  if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
-  if (saved.needs(1)) {
-    const Tensor slot = saved.gradient_slot(1);
-    grads[1] = empty_at(&slot, {&table, &slopes, &in}, stream, {in.size(1)}, in.dtype());
+  Tensor forward(const Tensor& values, const Tensor& factor, const Tensor& offset,
+                 const RunningStatistics& running) {
+    x = values;
+    weight = factor;
+    bias = offset;
+    const Axis axis(values.sizes(), 1);
+    const auto count = static_cast<double>(axis.outer * axis.inner);
+    const Tensor in = packed(values);
+    const Tensor factors = packed_or_undefined(factor);
+    const Tensor offsets = packed_or_undefined(offset);
+    const Stream stream = current_stream(values.device());
+    const MovingStatistics moving(running, values.device(), count > 0);
+    const Tensor table = empty_on(stream, {Row::rows, values.size(1)}, values.dtype());
+    Tensor out = empty_on(stream, values.sizes(), values.dtype());
+    dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+      const View<T> all = output<T>(table, stream);
+      const auto row = [&](Row number) { return row_of(all, number, axis.count); };
+      launch_call(stream, ChannelMomentsCall<T>{input<T>(in), row(mean), row(var), axis});
+      launch(stream, axis.count,
+             BatchScaleKernel<T>{as_read(row(mean)), as_read(row(var)), optional_input<T>(factors),
+                                 row(inverse), row(scale), moving.views<T>(stream),
+                                 static_cast<T>(eps), static_cast<T>(count / (count - 1))});
+      launch_call(stream,
+                  ChannelAffineCall<T>{input<T>(in), as_read(row(mean)), as_read(row(scale)),
+                                       optional_input<T>(offsets), output<T>(out, stream), axis});
+    });
+    moving.finish();
+    channels = table;
+    return out;
   }
-  const Tensor work = empty_on(stream, {3, in.size(1)}, in.dtype());
-  dispatch_floating(in.dtype(), name, [&]<class T>(T) {
-    const View<const T> known = input<T>(table);
-    const auto row = [&](Row number) { return row_of(known, number, axis.count); };
-    const View<T> made = output<T>(work, stream);
-    const View<T> dot = row_of(made, 0, axis.count);
-    const View<T> slope = saved.needs(0) ? row_of(made, 1, axis.count) : View<T>{};
-    const View<T> shift = saved.needs(0) ? row_of(made, 2, axis.count) : View<T>{};
-    launch_call(stream, ChannelDotCall<T>{input<T>(slopes), input<T>(in), row(mean), dot, axis});
-    launch(stream, axis.count,
-           BatchGradientKernel<T>{optional_input<T>(total), as_read(dot), row(inverse), row(scale),
-                                  optional_output<T>(grads[1], stream), slope, shift,
-                                  static_cast<T>(1 / count)});
-    if (!saved.needs(0)) return;
-    launch_call(stream, ChannelGradientCall<T>{input<T>(slopes), input<T>(in), row(mean),
-                                               row(scale), as_read(slope), as_read(shift),
-                                               output<T>(grads[0], stream), axis});
-  });
-  return grads;
-}
+
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const {
+    if (!is_grad_enabled()) return fused(saved, grad);
+    return composed_grads<3>({saved(x), saved(weight), saved(bias)}, {grad},
+                             [this](const std::array<Tensor, 3>& in) {
+                               const Moments moments = channel_moments(in[0], 1);
+                               return std::vector<Tensor>{
+                                   normalised(in[0], moments.mean, moments.var, in[1], in[2], eps)};
+                             });
+  }
+
+ private:
+  std::array<Tensor, 3> fused(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 3> grads;
+    const Tensor slopes = packed(grad);
+    Tensor total;
+    if (saved.needs(0) || saved.needs(2)) total = channel_sum(slopes, 1, saved.gradient_slot(2));
+    if (saved.needs(2)) grads[2] = total;
+    if (!saved.needs(0) && !saved.needs(1)) return grads;
+
+    const Tensor in = packed(saved(x));
+    const Tensor table = saved(channels);
+    if (saved.needs(0)) (void)saved(weight);  // it must be the one that `table` was made with
+    const Axis axis(in.sizes(), 1);
+    const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
+    const Stream stream = current_stream(in.device());
+    if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
+    if (saved.needs(1)) {
+      const Tensor slot = saved.gradient_slot(1);
+      grads[1] = empty_at(&slot, {&table, &slopes, &in}, stream, {in.size(1)}, in.dtype());
+    }
+    const Tensor work = empty_on(stream, {3, in.size(1)}, in.dtype());
+    dispatch_floating(in.dtype(), name, [&]<class T>(T) {
+      const View<const T> known = input<T>(table);
+      const auto row = [&](Row number) { return row_of(known, number, axis.count); };
+      const View<T> made = output<T>(work, stream);
+      const View<T> dot = row_of(made, 0, axis.count);
+      const View<T> slope = saved.needs(0) ? row_of(made, 1, axis.count) : View<T>{};
+      const View<T> shift = saved.needs(0) ? row_of(made, 2, axis.count) : View<T>{};
+      launch_call(stream, ChannelDotCall<T>{input<T>(slopes), input<T>(in), row(mean), dot, axis});
+      launch(stream, axis.count,
+             BatchGradientKernel<T>{optional_input<T>(total), as_read(dot), row(inverse),
+                                    row(scale), optional_output<T>(grads[1], stream), slope, shift,
+                                    static_cast<T>(1 / count)});
+      if (!saved.needs(0)) return;
+      launch_call(stream, ChannelGradientCall<T>{input<T>(slopes), input<T>(in), row(mean),
+                                                 row(scale), as_read(slope), as_read(shift),
+                                                 output<T>(grads[0], stream), axis});
+    });
+    return grads;
+  }
+};
 
 inline void check_channels(const char* name, const Tensor& tensor, const Tensor& x) {
   if (!tensor.defined()) return;

@@ -7,9 +7,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
-#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
-#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/operands.hpp>

@@ -14,9 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep {
-
-namespace detail {
+namespace lockstep::detail {
 
 // Collects the losses, each in its place or summed up in double.
 template <class T>
@@ -229,6 +227,4 @@ struct BinaryCrossEntropyOfLogit {
   }
 };
 
-}  // namespace detail
-
-}  // namespace lockstep
+}  // namespace lockstep::detail

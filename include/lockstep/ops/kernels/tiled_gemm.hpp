@@ -5,7 +5,6 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/ops/kernels/tiles.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -33,17 +32,6 @@ struct TiledGemm {
   static std::int64_t work_size(const Gemm<float>& gemm, Part part);
 
   void operator()() const;
-
- private:
-  // A block of b: so many rows and columns from there on.
-  struct Block {
-    std::int64_t term, terms, column, columns;
-  };
-
-  void write_panels(const Block& block, float* panels) const;
-  void multiply(const Block& block, const float* panels, float* rows) const;
-  void multiply_rows(const Block& block, const float* panels, tiles::Product tile,
-                     std::int64_t first) const;
 };
 
 // Launches a product, in tiles if it is so large that their panels pay.

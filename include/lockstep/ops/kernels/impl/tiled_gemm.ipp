@@ -29,21 +29,12 @@ LOCKSTEP_INLINE std::int64_t TiledGemm::work_size(const Gemm<float>& gemm, Part 
   return terms * (std::min(columns, kColumnsOfBlock) + (gemm.trans_a ? kRowsWrittenOut : 0));
 }
 
-LOCKSTEP_INLINE void TiledGemm::operator()() const {
-  const std::int64_t width = tiles::ProductKernel::best().width;
-  for (std::int64_t column = 0; column < gemm.n; column += kColumnsOfBlock) {
-    const std::int64_t columns = std::min(gemm.n - column, kColumnsOfBlock);
-    const std::int64_t padded = (columns + width - 1) / width * width;
-    for (std::int64_t term = 0; term < gemm.k; term += kTermsOfBlock) {
-      const Block block{term, std::min(gemm.k - term, kTermsOfBlock), column, columns};
-      float* const panels = work.data + (part == Part::all ? 0 : column * gemm.k + term * padded);
-      if (part != Part::product) write_panels(block, panels);
-      if (part != Part::panels) multiply(block, panels, panels + block.terms * padded);
-    }
-  }
-}
+// A block of b: so many rows and columns from there on.
+struct GemmBlock {
+  std::int64_t term, terms, column, columns;
+};
 
-LOCKSTEP_INLINE void TiledGemm::write_panels(const Block& block, float* panels) const {
+inline void write_panels(const Gemm<float>& gemm, const GemmBlock& block, float* panels) {
   const std::int64_t width = tiles::ProductKernel::best().width;
   for (std::int64_t j = 0; j < block.columns; j += width, panels += width * block.terms) {
     const std::int64_t column = block.column + j;
@@ -60,45 +51,10 @@ LOCKSTEP_INLINE void TiledGemm::write_panels(const Block& block, float* panels) 
   }
 }
 
-// Columns of a are no neighbours, and are written out for some tiles at a time. (`rows` has room
-// for them.)
-LOCKSTEP_INLINE void TiledGemm::multiply(const Block& block, const float* panels,
-                                         float* rows) const {
-  constexpr std::int64_t kRows = tiles::ProductKernel::kRows;
-  const auto start = [&](std::int64_t i) { return std::min(i, gemm.m - kRows); };
-  tiles::Product tile{};
-  tile.terms = block.terms;
-  if (!gemm.trans_a) {
-    tile.row = gemm.lda;
-    tile.term = 1;
-    for (std::int64_t i = 0; i < gemm.m; i += kRows) {
-      tile.rows = gemm.a.data + start(i) * gemm.lda + block.term;
-      multiply_rows(block, panels, tile, i);
-    }
-    return;
-  }
-  tile.row = 1;
-  tile.term = kRows;
-  for (std::int64_t group = 0; group < gemm.m; group += kRowsWrittenOut) {
-    const std::int64_t end = std::min(group + kRowsWrittenOut, gemm.m);
-    for (std::int64_t t = 0; t < block.terms; ++t) {
-      const float* const from = gemm.a.data + (block.term + t) * gemm.lda;
-      float* to = rows + t * kRows;
-      for (std::int64_t i = group; i < end; i += kRows, to += kRows * block.terms) {
-        std::memcpy(to, from + start(i), kRows * sizeof(float));
-      }
-    }
-    tile.rows = rows;
-    for (std::int64_t i = group; i < end; i += kRows, tile.rows += kRows * block.terms) {
-      multiply_rows(block, panels, tile, i);
-    }
-  }
-}
-
 // The tiles of the rows from `first` on. The last begin before, and where a tile hangs over an edge
 // it is computed aside.
-LOCKSTEP_INLINE void TiledGemm::multiply_rows(const Block& block, const float* panels,
-                                              tiles::Product tile, std::int64_t first) const {
+inline void multiply_rows(const Gemm<float>& gemm, const GemmBlock& block, const float* panels,
+                          tiles::Product tile, std::int64_t first) {
   const tiles::ProductKernel kernel = tiles::ProductKernel::best();
   const std::int64_t rows = std::min(gemm.m - first, kernel.kRows);
   const bool begins = block.term == 0;
@@ -130,6 +86,55 @@ LOCKSTEP_INLINE void TiledGemm::multiply_rows(const Block& block, const float* p
       }
     }
     tile.panel += kernel.width * block.terms;
+  }
+}
+
+// Columns of a are no neighbours, and are written out for some tiles at a time. (`rows` has room
+// for them.)
+inline void multiply_block(const Gemm<float>& gemm, const GemmBlock& block, const float* panels,
+                           float* rows) {
+  constexpr std::int64_t kRows = tiles::ProductKernel::kRows;
+  const auto start = [&](std::int64_t i) { return std::min(i, gemm.m - kRows); };
+  tiles::Product tile{};
+  tile.terms = block.terms;
+  if (!gemm.trans_a) {
+    tile.row = gemm.lda;
+    tile.term = 1;
+    for (std::int64_t i = 0; i < gemm.m; i += kRows) {
+      tile.rows = gemm.a.data + start(i) * gemm.lda + block.term;
+      multiply_rows(gemm, block, panels, tile, i);
+    }
+    return;
+  }
+  tile.row = 1;
+  tile.term = kRows;
+  for (std::int64_t group = 0; group < gemm.m; group += kRowsWrittenOut) {
+    const std::int64_t end = std::min(group + kRowsWrittenOut, gemm.m);
+    for (std::int64_t t = 0; t < block.terms; ++t) {
+      const float* const from = gemm.a.data + (block.term + t) * gemm.lda;
+      float* to = rows + t * kRows;
+      for (std::int64_t i = group; i < end; i += kRows, to += kRows * block.terms) {
+        std::memcpy(to, from + start(i), kRows * sizeof(float));
+      }
+    }
+    tile.rows = rows;
+    for (std::int64_t i = group; i < end; i += kRows, tile.rows += kRows * block.terms) {
+      multiply_rows(gemm, block, panels, tile, i);
+    }
+  }
+}
+
+LOCKSTEP_INLINE void TiledGemm::operator()() const {
+  const std::int64_t width = tiles::ProductKernel::best().width;
+  for (std::int64_t column = 0; column < gemm.n; column += kColumnsOfBlock) {
+    const std::int64_t columns = std::min(gemm.n - column, kColumnsOfBlock);
+    const std::int64_t padded = (columns + width - 1) / width * width;
+    for (std::int64_t term = 0; term < gemm.k; term += kTermsOfBlock) {
+      const GemmBlock block{term, std::min(gemm.k - term, kTermsOfBlock), column, columns};
+      float* const panels = work.data + (part == Part::all ? 0 : column * gemm.k + term * padded);
+      if (part != Part::product) write_panels(gemm, block, panels);
+      if (part != Part::panels) multiply_block(gemm, block, panels, panels + block.terms * padded);
+    }
   }
 }
 
