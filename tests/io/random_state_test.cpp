@@ -31,13 +31,8 @@ using testing::throws;
 using testing::train;
 using testing::values_of;
 
-void seed(std::uint64_t number) {
-  manual_seed(number);
-  detail::device_random().manual_seed(number);
-}
-
 TEST(RandomState, NumbersGoOnWhereTheyWere) {
-  seed(3);
+  manual_seed(3);
   default_generator().normal();
   (void)dropout(ones({5}, {.device = "cpu:1"}));
   const StateDict state = io::random_state();
@@ -47,7 +42,7 @@ TEST(RandomState, NumbersGoOnWhereTheyWere) {
                        dropout(ones({50})).to_vector<float>()};
   };
   const auto expected = draw();
-  seed(4);
+  manual_seed(4);
   EXPECT_NE(draw(), expected);
   io::set_random_state(state);
   EXPECT_EQ(draw(), expected);
@@ -83,7 +78,7 @@ TEST(RandomState, AGeneratorOfItsOwnHasOne) {
 }
 
 TEST(RandomState, WhatIsNoStateIsRefusedAndChangesNothing) {
-  seed(3);
+  manual_seed(3);
   const StateDict state = io::random_state();
   const auto refused = [&](std::size_t which, const Tensor& tensor) {
     StateDict damaged = state;
@@ -113,7 +108,7 @@ void expect_same_bits(const Make& make, const Options& options) {
   const auto random_batch = [](std::int64_t) { return randn({4, 3}); };
   std::vector<StateDict> results;
   for (const bool stop : {false, true}) {
-    seed(11);
+    manual_seed(11);
     auto model = make();
     set_parameters(model, 1);
     Optimizer optimizer{parameters(model), options};
@@ -127,7 +122,7 @@ void expect_same_bits(const Make& make, const Options& options) {
       results.push_back(state_dict(model));
     }
   }
-  seed(12);
+  manual_seed(12);
   auto model = make();
   Optimizer optimizer{parameters(model)};
   const io::Checkpoint last = io::load_checkpoint(folder / "last");

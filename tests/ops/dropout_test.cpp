@@ -25,15 +25,13 @@ using testing::gradcheck;
 using testing::gradgradcheck;
 using testing::varied_leaf;
 
-void seed(std::uint64_t number) { detail::device_random().manual_seed(number); }
-
 std::vector<float> ones_through(double p, const Shape& shape = {4000},
                                 Device device = Device("cpu:0")) {
   return dropout(ones(shape, {.device = device}), p).to_vector<float>();
 }
 
 TEST(Dropout, DropsTheShareAskedForAndKeepsTheMean) {
-  seed(5);
+  manual_seed(5);
   for (const double p : {0.1, 0.5, 0.75}) {
     std::size_t dropped = 0;
     const float kept = static_cast<float>(1 / (1 - p));
@@ -46,26 +44,26 @@ TEST(Dropout, DropsTheShareAskedForAndKeepsTheMean) {
 }
 
 TEST(Dropout, TheSeedTheDeviceAndTheCallDecide) {
-  seed(1);
+  manual_seed(1);
   const std::vector<float> first = ones_through(0.5);
   const std::vector<float> second = ones_through(0.5);
   const std::vector<float> elsewhere = ones_through(0.5, {4000}, "cpu:1");
   EXPECT_NE(first, second);
   EXPECT_NE(first, elsewhere);
-  seed(1);
+  manual_seed(1);
   EXPECT_EQ(ones_through(0.5, {4000}, "cpu:1"), elsewhere) << "devices do not take turns";
   EXPECT_EQ(ones_through(0.5), first);
   EXPECT_EQ(ones_through(0.5), second);
-  seed(2);
+  manual_seed(2);
   EXPECT_NE(ones_through(0.5), first);
 }
 
 TEST(Dropout, NumbersFollowOneAnotherWhateverTheSizes) {
-  seed(1);
+  manual_seed(1);
   std::vector<float> parts = ones_through(0.5, {10, 7});
   const std::vector<float> rest = ones_through(0.5, {30});
   parts.insert(parts.end(), rest.begin(), rest.end());
-  seed(1);
+  manual_seed(1);
   EXPECT_EQ(ones_through(0.5, {100}), parts);
 }
 
@@ -86,7 +84,7 @@ TEST(Dropout, AtTheEndsOfItsRangeNothingIsDrawn) {
 }
 
 TEST(Dropout, TheGradientPassesWhereTheElementDid) {
-  seed(3);
+  manual_seed(3);
   const Tensor x = ones({50}, {.dtype = Dtype::f64, .device = "cpu:0"}).requires_grad_();
   const Tensor y = dropout(x, 0.25);
   y.backward(ones({50}, y.options()));
@@ -95,7 +93,7 @@ TEST(Dropout, TheGradientPassesWhereTheElementDid) {
 
 TEST(Dropout, HasDerivativesOfAnyOrder) {
   const auto f = [](const Tensor& x) {
-    seed(3);
+    manual_seed(3);
     return dropout(x * x, 0.5);
   };
   EXPECT_TRUE(gradcheck(f, {varied_leaf({4, 5})}));
@@ -103,12 +101,12 @@ TEST(Dropout, HasDerivativesOfAnyOrder) {
 }
 
 TEST(Dropout, AStridedTensorLosesTheSameElements) {
-  seed(4);
+  manual_seed(4);
   const std::vector<float> y = ones_through(0.5, {6, 5});
-  seed(4);
+  manual_seed(4);
   const Tensor strided = ones({5, 6}, {.device = "cpu:0"}).t();
   EXPECT_EQ(dropout(strided, 0.5).to_vector<float>(), y);
-  seed(4);
+  manual_seed(4);
   const Tensor half = ones({6, 5}, {.dtype = Dtype::f16, .device = "cpu:0"});
   EXPECT_EQ(dropout(half, 0.5).to(Dtype::f32).to_vector<float>(), y);
 }

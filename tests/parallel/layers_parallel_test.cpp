@@ -295,7 +295,7 @@ TEST(LayerNormReplicas, OutputsAndGradientsAreThoseOfOneDevice) {
 
 // Whether each of 4 × 500 ones passes a dropout on these devices.
 std::vector<float> dropped_on(const std::vector<ls::Device>& devices) {
-  ls::detail::device_random().manual_seed(11);
+  ls::manual_seed(11);
   ls::DataParallel model{ls::nn::Dropout{0.5}, devices};
   model(ls::ones({4, 500}));  // takes the first numbers
   return model(ls::ones({4, 500})).to_vector<float>();

@@ -44,9 +44,6 @@ struct RandomRange {
 // decides who gets which.
 class DeviceRandom {
  public:
-  // All sequences start anew.
-  void manual_seed(std::uint64_t seed);
-
   // The next `count` numbers.
   RandomRange take(Device device, std::size_t replica, std::size_t count);
 
@@ -59,8 +56,6 @@ class DeviceRandom {
   void set_state(const State& state);
 
  private:
-  static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica);
-
   std::mutex mutex_;
   State state_{67280421310721, {}};
 };

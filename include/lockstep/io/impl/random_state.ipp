@@ -29,25 +29,6 @@ inline constexpr std::size_t kFields = 4;  // of a sequence: device type, index,
 
 inline constexpr std::int64_t kMostDevices = 1 << 20;
 
-inline NamedTensor engine_state(Generator& generator) {
-  const std::string text = generator.state();
-  return {kEngineName, tensor(std::vector<std::uint8_t>(text.begin(), text.end()))};
-}
-
-// The seed, and then kFields numbers a sequence.
-inline NamedTensor device_state() {
-  const auto state = lockstep::detail::device_random().state();
-  std::vector<std::int64_t> values{static_cast<std::int64_t>(state.seed)};
-  for (const auto& [sequence, taken] : state.taken) {
-    const auto& [device, replica] = sequence;
-    values.push_back(static_cast<std::int64_t>(device.type));
-    values.push_back(device.index);
-    values.push_back(static_cast<std::int64_t>(replica));
-    values.push_back(static_cast<std::int64_t>(taken));
-  }
-  return {kDevicesName, tensor(values)};
-}
-
 template <Element T>
 std::vector<T> values_named(const StateDict& state, std::string_view name) {
   for (const NamedTensor& entry : state) {
@@ -84,7 +65,19 @@ inline lockstep::detail::DeviceRandom::State parse_device_state(
 namespace lockstep::io {
 
 LOCKSTEP_INLINE StateDict random_state(Generator& generator) {
-  return {detail::engine_state(generator), detail::device_state()};
+  const std::string engine = generator.state();
+  const auto state = lockstep::detail::device_random().state();
+  // The seed, and then kFields numbers a sequence.
+  std::vector<std::int64_t> devices{static_cast<std::int64_t>(state.seed)};
+  for (const auto& [sequence, taken] : state.taken) {
+    const auto& [device, replica] = sequence;
+    devices.push_back(static_cast<std::int64_t>(device.type));
+    devices.push_back(device.index);
+    devices.push_back(static_cast<std::int64_t>(replica));
+    devices.push_back(static_cast<std::int64_t>(taken));
+  }
+  return {{detail::kEngineName, tensor(std::vector<std::uint8_t>(engine.begin(), engine.end()))},
+          {detail::kDevicesName, tensor(devices)}};
 }
 
 LOCKSTEP_INLINE void set_random_state(const StateDict& state, Generator& generator) {

@@ -11,16 +11,17 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void DeviceRandom::manual_seed(std::uint64_t seed) {
-  const std::lock_guard lock(mutex_);
-  state_ = {seed, {}};
-}
-
 LOCKSTEP_INLINE RandomRange DeviceRandom::take(Device device, std::size_t replica,
                                                std::size_t count) {
   const std::lock_guard lock(mutex_);
   std::uint64_t& taken = state_.taken[{device, replica}];
-  return {key_of(state_.seed, device, replica), std::exchange(taken, taken + count)};
+  std::uint64_t key = state_.seed;
+  for (const auto part :
+       {static_cast<std::uint64_t>(device.type), static_cast<std::uint64_t>(device.index + 1),
+        static_cast<std::uint64_t>(replica)}) {
+    key = mix_bits(key + kGoldenGamma * (part + 1));
+  }
+  return {key, std::exchange(taken, taken + count)};
 }
 
 LOCKSTEP_INLINE DeviceRandom::State DeviceRandom::state() {
@@ -31,17 +32,6 @@ LOCKSTEP_INLINE DeviceRandom::State DeviceRandom::state() {
 LOCKSTEP_INLINE void DeviceRandom::set_state(const State& state) {
   const std::lock_guard lock(mutex_);
   state_ = state;
-}
-
-LOCKSTEP_INLINE std::uint64_t DeviceRandom::key_of(std::uint64_t seed, Device device,
-                                                   std::size_t replica) {
-  std::uint64_t key = seed;
-  for (const auto part :
-       {static_cast<std::uint64_t>(device.type), static_cast<std::uint64_t>(device.index + 1),
-        static_cast<std::uint64_t>(replica)}) {
-    key = mix_bits(key + kGoldenGamma * (part + 1));
-  }
-  return key;
 }
 
 }  // namespace lockstep::detail

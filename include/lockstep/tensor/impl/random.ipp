@@ -142,7 +142,7 @@ LOCKSTEP_INLINE void Generator::set_state(const std::string& state) {
 
 LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
   default_generator().manual_seed(seed);
-  detail::device_random().manual_seed(seed);
+  detail::device_random().set_state({seed, {}});
 }
 
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
