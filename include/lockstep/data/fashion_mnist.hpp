@@ -57,12 +57,6 @@ class FashionMnist {
   const Tensor& labels() const { return labels_; }
 
  private:
-  void load_images(const std::filesystem::path& path);
-
-  void load_labels(const std::filesystem::path& path);
-
-  Tensor convert(std::span<const std::int64_t> indices) const;
-
   FashionMnistOptions options_;
   Tensor pixels_;
   Tensor labels_;

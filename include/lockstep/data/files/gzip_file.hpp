@@ -64,8 +64,6 @@ class GzipFile {
   // damaged, zlib gives nothing of the step.
   std::size_t read_some(std::span<std::byte> out, std::uint64_t end);
 
-  void check_stream(std::uint64_t end) const;
-
   [[noreturn]] void fail_truncated(std::uint64_t end, const char* text) const;
 
   template <class... Parts>

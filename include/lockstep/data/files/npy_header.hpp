@@ -103,13 +103,11 @@ class NpyHeaderParser {
 
   bool boolean() {
     skip_blanks();
-    for (const auto& [word, value] :
-         {std::pair(std::string_view("True"), true), std::pair(std::string_view("False"), false)}) {
-      if (!text_.substr(at_).starts_with(word)) continue;
-      at_ += word.size();
-      return value;
-    }
-    fail("has neither True nor False at character ", at_);
+    const std::string_view rest = text_.substr(at_);
+    const bool value = rest.starts_with("True");
+    if (!value && !rest.starts_with("False")) fail("has neither True nor False at character ", at_);
+    at_ += value ? 4 : 5;
+    return value;
   }
 
   Shape shape() {

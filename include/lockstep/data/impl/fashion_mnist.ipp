@@ -5,7 +5,7 @@
 #include <lockstep/data/files/rows.hpp>
 #include <lockstep/data/idx.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -17,7 +17,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <vector>
 
 namespace lockstep::data::detail {
 
@@ -46,10 +45,23 @@ LOCKSTEP_INLINE FashionMnist::FashionMnist(const std::filesystem::path& director
   const std::string part = train ? "train" : "t10k";
   const auto images = detail::find_data_file(directory, part + "-images-idx3-ubyte");
   const auto labels = detail::find_data_file(directory, part + "-labels-idx1-ubyte");
-  load_images(images);
-  load_labels(labels);
-  check<DataError>(pixels_.size(0) == labels_.size(0), images.string(), " has ", pixels_.size(0),
-                   " images, but ", labels.string(), " has ", labels_.size(0), " labels");
+  pixels_ = read_idx(images);
+  const bool good = pixels_.dtype() == Dtype::u8 && pixels_.dim() == 3 &&
+                    pixels_.size(1) == kSide && pixels_.size(2) == kSide;
+  check<DataError>(good, images.string(), ": expected u8 of shape [N, ", kSide, ", ", kSide,
+                   "], got ", pixels_.dtype(), " of ", pixels_.sizes());
+  const Tensor classes = read_idx(labels);
+  check<DataError>(classes.dtype() == Dtype::u8 && classes.dim() == 1, labels.string(),
+                   ": expected u8 of shape [N], got ", classes.dtype(), " of ", classes.sizes());
+  labels_ = lockstep::detail::cast(classes, Dtype::i64);
+  const auto* const values = labels_.const_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < size(); ++row) {
+    if (values[row] < kClasses) continue;
+    lockstep::detail::fail<DataError>(labels.string(), ": label ", values[row], " of row ", row,
+                                      " is none of the ", kClasses, " classes");
+  }
+  check<DataError>(pixels_.size(0) == size(), images.string(), " has ", pixels_.size(0),
+                   " images, but ", labels.string(), " has ", size(), " labels");
 }
 
 LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get(std::int64_t index) const {
@@ -59,37 +71,10 @@ LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get(std::int64_t index) cons
 
 LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get_batch(
     std::span<const std::int64_t> indices) const {
-  return {convert(indices), detail::select_rows(labels_, indices)};
-}
-
-LOCKSTEP_INLINE void FashionMnist::load_images(const std::filesystem::path& path) {
-  pixels_ = read_idx(path);
-  const bool good = pixels_.dtype() == Dtype::u8 && pixels_.dim() == 3 &&
-                    pixels_.size(1) == kSide && pixels_.size(2) == kSide;
-  check<DataError>(good, path.string(), ": expected u8 of shape [N, ", kSide, ", ", kSide,
-                   "], got ", pixels_.dtype(), " of ", pixels_.sizes());
-}
-
-LOCKSTEP_INLINE void FashionMnist::load_labels(const std::filesystem::path& path) {
-  const Tensor classes = read_idx(path);
-  check<DataError>(classes.dtype() == Dtype::u8 && classes.dim() == 1, path.string(),
-                   ": expected u8 of shape [N], got ", classes.dtype(), " of ", classes.sizes());
-  const auto* bytes = classes.const_data_ptr<std::uint8_t>();
-  const std::vector<std::int64_t> values(bytes, bytes + classes.numel());
-  for (std::size_t row = 0; row < values.size(); ++row) {
-    if (values[row] < kClasses) continue;
-    lockstep::detail::fail<DataError>(path.string(), ": label ", values[row], " of row ", row,
-                                      " is none of the ", kClasses, " classes");
-  }
-  labels_ = tensor(values);
-}
-
-LOCKSTEP_INLINE Tensor FashionMnist::convert(std::span<const std::int64_t> indices) const {
   constexpr auto kPixels = static_cast<std::size_t>(kSide * kSide);
   for (const std::int64_t index : indices) detail::check_row(index, size());
   const auto count = static_cast<std::int64_t>(indices.size());
   Tensor images = empty({count, 1, kSide, kSide}, {.dtype = options_.dtype});
-  if (count == 0) return images;
   dispatch_floating(options_.dtype, "FashionMnist", [&]<class T>(T) {
     std::array<T, 256> values{};
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -103,7 +88,7 @@ LOCKSTEP_INLINE Tensor FashionMnist::convert(std::span<const std::int64_t> indic
       for (std::size_t i = 0; i < kPixels; ++i) *out++ = values[image[i]];
     }
   });
-  return images;
+  return {images, detail::select_rows(labels_, indices)};
 }
 
 }  // namespace lockstep::data

@@ -78,21 +78,15 @@ LOCKSTEP_INLINE std::size_t GzipFile::read_some(std::span<std::byte> out, std::u
       done += static_cast<std::size_t>(got);
       position_ += static_cast<std::uint64_t>(got);
     }
-    if (got < static_cast<int>(step)) {
-      check_stream(end);
-      break;
-    }
+    if (got == static_cast<int>(step)) continue;
+    int status = Z_OK;
+    const char* const text = gzerror(file_.get(), &status);
+    if (status == Z_OK || status == Z_STREAM_END) break;
+    if (status == Z_BUF_ERROR) fail_truncated(end, text);
+    if (status == Z_ERRNO) fail("cannot be read after byte ", position_, ": ", text);
+    fail("corrupt after byte ", position_, " of the unpacked stream (", text, ")");
   }
   return done;
-}
-
-LOCKSTEP_INLINE void GzipFile::check_stream(std::uint64_t end) const {
-  int status = Z_OK;
-  const char* text = gzerror(file_.get(), &status);
-  if (status == Z_OK || status == Z_STREAM_END) return;
-  if (status == Z_BUF_ERROR) fail_truncated(end, text);
-  if (status == Z_ERRNO) fail("cannot be read after byte ", position_, ": ", text);
-  fail("corrupt after byte ", position_, " of the unpacked stream (", text, ")");
 }
 
 LOCKSTEP_INLINE void GzipFile::fail_truncated(std::uint64_t end, const char* text) const {
