@@ -72,45 +72,7 @@ class DataLoader {
   using Batch = detail::LoadedBatch<D, CollateFn>;
 
   // One pass. Its loader must outlive it and stay where it is.
-  class Iterator {
-   public:
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using iterator_concept = std::input_iterator_tag;
-
-    const Batch& operator*() const { return *batch_; }
-    const Batch* operator->() const { return &*batch_; }
-    Iterator& operator++() {
-      advance();
-      return *this;
-    }
-    void operator++(int) { advance(); }
-    friend bool operator==(const Iterator& iterator, std::default_sentinel_t) {
-      return !iterator.pass_ || !iterator.batch_;  // (no pass: moved from)
-    }
-
-   private:
-    friend DataLoader;
-
-    explicit Iterator(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) { advance(); }
-
-    // Gets the next batch if there is one; the one before is given up first, for its memory. Not
-    // inlined: g++ 12 would warn that the room for a batch is not initialised.
-    [[gnu::noinline]] void advance() {
-      batch_.reset();
-      if (!pass_) return;
-      try {
-        if (pass_->next < pass_->batches) batch_.emplace(pass_->take());
-      } catch (...) {
-        pass_.reset();
-        throw;
-      }
-      if (!batch_) pass_.reset();
-    }
-
-    std::unique_ptr<Pass> pass_;  // null once it is over
-    std::optional<Batch> batch_;
-  };
+  using Iterator = detail::PassIterator<Batch, Pass>;
 
   explicit DataLoader(D dataset, DataLoaderOptions options = {}, CollateFn collate_fn = {})
       : DataLoader(std::move(dataset),
@@ -164,9 +126,10 @@ class DataLoader {
       workers.emplace([this](std::size_t batch) { return load(batch); }, batches, count, ahead);
     }
 
-    Batch take() {
+    std::optional<Batch> take() {
+      if (next == batches) return std::nullopt;
       const std::size_t batch = next++;
-      return workers ? *workers->take() : load(batch);
+      return workers ? workers->take() : load(batch);
     }
 
     Batch load(std::size_t batch) const {

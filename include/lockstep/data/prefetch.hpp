@@ -35,6 +35,8 @@ struct PrefetchOptions {
 // `prefetch` returns.
 template <class Loader, class Placement>
 class Prefetch {
+  class Arrival;
+
  public:
   using Pass = detail::ReadAhead<std::remove_reference_t<Loader>, Placement>;
   using Batch = typename Pass::Batch;
@@ -50,69 +52,10 @@ class Prefetch {
   }
 
   // One pass. The range must outlive it and stay where it is.
-  class Iterator {
-   public:
-    using value_type = Placed;
-    using difference_type = std::ptrdiff_t;
-    using iterator_concept = std::input_iterator_tag;
-
-    const Placed& operator*() const { return current_->batch; }
-    const Placed* operator->() const { return &current_->batch; }
-    Iterator& operator++() {
-      advance();
-      return *this;
-    }
-    void operator++(int) { advance(); }
-    friend bool operator==(const Iterator& iterator, std::default_sentinel_t) {
-      return !iterator.worker_ || !iterator.current_;  // (no worker: moved from)
-    }
-
-   private:
-    friend Prefetch;
-    using Item = detail::BatchInFlight<Placed>;
-    using Worker = detail::BatchWorkers<Item>;
-
-    explicit Iterator(Prefetch& range) : devices_(&range.devices_) {
-      lockstep::detail::check_not_forked();
-      // The loader may use what this thread has issued.
-      for (const Device device : *devices_) {
-        copy_stream(device).wait_stream(current_stream(device));
-      }
-      const std::size_t bound = detail::at_most_all(range.loader_, range.depth_);
-      const auto pass =
-          std::make_shared<Pass>(range.loader_, range.placement_, range.devices_, range.depth_);
-      worker_ = std::make_unique<Worker>([pass](std::size_t /*batch*/) { return (*pass)(); },
-                                         SIZE_MAX, 1, std::max<std::size_t>(1, bound));
-      advance();
-    }
-
-    // The batch before is given up first, for its memory.
-    void advance() {
-      lockstep::detail::check_not_forked();
-      current_.reset();
-      if (!worker_) return;  // moved from
-      current_ = worker_->take();
-      if (!current_) return;
-      for (std::size_t i = 0; i < devices_->size(); ++i) {
-        current_stream((*devices_)[i]).wait_event(current_->copied[i]);
-      }
-      const auto record = [](const auto& leaf, const auto&) {
-        using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
-        if constexpr (requires(Stream stream) { Traits::record_stream(leaf, stream); }) {
-          const Device device = Traits::device(leaf);
-          if (!device.is_host_memory()) Traits::record_stream(leaf, current_stream(device));
-        }
-      };
-      detail::for_each_placed(current_->batch, record);
-    }
-
-    const std::vector<Device>* devices_;
-    std::unique_ptr<Worker> worker_;
-    std::optional<Item> current_;
-  };
+  using Iterator = detail::PassIterator<Placed, Arrival>;
 
   // Starts a pass of the loader.
-  Iterator begin() { return Iterator(*this); }
+  Iterator begin() { return Iterator(std::make_unique<Arrival>(*this)); }
   std::default_sentinel_t end() const { return {}; }
 
   // The number of batches in a pass, if the loader knows.
@@ -122,6 +65,44 @@ class Prefetch {
   { return std::as_const(loader_).size(); }
 
  private:
+  // What the thread that goes over the batches does in a pass.
+  class Arrival {
+   public:
+    explicit Arrival(Prefetch& range) : devices_(range.devices_) {
+      lockstep::detail::check_not_forked();
+      // The loader may use what this thread has issued.
+      for (const Device device : devices_) {
+        copy_stream(device).wait_stream(current_stream(device));
+      }
+      const std::size_t bound = detail::at_most_all(range.loader_, range.depth_);
+      const auto pass =
+          std::make_shared<Pass>(range.loader_, range.placement_, range.devices_, range.depth_);
+      worker_.emplace([pass](std::size_t /*batch*/) { return (*pass)(); }, SIZE_MAX, 1,
+                      std::max<std::size_t>(1, bound));
+    }
+
+    std::optional<Placed> take() {
+      auto next = worker_->take();
+      if (!next) return std::nullopt;
+      for (std::size_t i = 0; i < devices_.size(); ++i) {
+        current_stream(devices_[i]).wait_event(next->copied[i]);
+      }
+      const auto record = [](const auto& leaf, const auto&) {
+        using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
+        if constexpr (requires(Stream stream) { Traits::record_stream(leaf, stream); }) {
+          const Device device = Traits::device(leaf);
+          if (!device.is_host_memory()) Traits::record_stream(leaf, current_stream(device));
+        }
+      };
+      detail::for_each_placed(next->batch, record);
+      return std::move(next->batch);
+    }
+
+   private:
+    const std::vector<Device>& devices_;
+    std::optional<detail::BatchWorkers<detail::BatchInFlight<Placed>>> worker_;
+  };
+
   Loader loader_;
   Placement placement_;
   std::vector<Device> devices_;
