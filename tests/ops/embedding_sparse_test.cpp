@@ -52,7 +52,7 @@ TEST(EmbeddingSparse, D05TheGradientListsTheRows) {
     EXPECT_EQ(dense(grad), (Values{1, 1, 0, 0, 0, 0, 2, 2}));
     if (!sparse) continue;
     EXPECT_FALSE(grad.is_coalesced());
-    EXPECT_EQ(detail::rows_listed(grad), 3u);
+    EXPECT_EQ(detail::rows_listed(grad), 3);
     EXPECT_EQ(grad.coalesce().indices().to_vector<std::int64_t>(), (Numbers{0, 3}));
     EXPECT_EQ(grad.coalesce().values().to_vector<double>(), (Values{1, 1, 2, 2}));
   }
@@ -69,7 +69,7 @@ TEST(EmbeddingSparse, IndicesOfAnyShapeAndStrides) {
   EXPECT_EQ(dense(weight.grad()), dense(other.grad()));
   const Tensor empty_one = table();
   sparse_rows({}, empty_one).sum().backward();
-  EXPECT_EQ(detail::rows_listed(empty_one.grad()), 0u);
+  EXPECT_EQ(detail::rows_listed(empty_one.grad()), 0);
 }
 
 TEST(EmbeddingSparse, TheRowOfThePaddingIsNotListed) {

@@ -9,7 +9,6 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/row_kernels.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/sparse.hpp>
@@ -54,29 +53,24 @@ inline Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::i
                        "embedding: a sparse gradient has no derivative: use sparse = false where "
                        "backward is called with create_graph = true");
   const std::int64_t width = grad.sizes().back();
-  const std::int64_t count = at.numel();
   const Tensor packed_grad = packed(grad);
-  Tensor values = make_view(packed_grad, {count, width}, {width, 1}, packed_grad.impl()->offset);
-  const Tensor packed_at = packed(at);
-  const Tensor listed = make_view(packed_at, {1, count}, {count, 1}, packed_at.impl()->offset);
+  Tensor values =
+      make_view(packed_grad, {at.numel(), width}, {width, 1}, packed_grad.impl()->offset);
   if (padding == kNoPadding) {
-    const Tensor indices = empty_on(current_stream(at.device()), {1, count}, Dtype::i64);
-    copy_into(indices, listed);
-    return make_sparse(indices, values, {rows, width}, false);
+    return make_sparse(copy_as(at, at.options()), values, {rows, width}, false);
   }
   std::vector<std::int64_t> kept;
   std::vector<std::int64_t> places;
-  const std::vector<std::int64_t> numbers = numbers_of(listed);
+  const std::vector<std::int64_t> numbers = numbers_of(at);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     if (numbers[i] == padding) continue;
     kept.push_back(numbers[i]);
     places.push_back(static_cast<std::int64_t>(i));
   }
-  const auto left = static_cast<std::int64_t>(kept.size());
-  if (left < count) {
-    values = take(RowsOf::sparse_tensor, values, 0, from_values(places, {left}, grad.device()));
+  if (kept.size() < numbers.size()) {
+    values = take(RowsOf::sparse_tensor, values, 0, tensor(places, grad.device()));
   }
-  return make_sparse(from_values(kept, {1, left}, grad.device()), values, {rows, width}, false);
+  return make_sparse(tensor(kept, grad.device()), values, {rows, width}, false);
 }
 
 }  // namespace lockstep::detail

@@ -16,10 +16,7 @@ namespace lockstep {
 
 namespace detail {
 
-// The part [start, start + length) of a dimension, unrecorded.
-Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
-
-// The same, recorded.
+// The part [start, start + length) of a dimension.
 Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
 }  // namespace detail

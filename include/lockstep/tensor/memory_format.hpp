@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -19,11 +20,14 @@ enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
 namespace lockstep::detail {
 
-// Views of the same elements, not recorded for backward: the first makes [batch, height, width,
-// channels] of [batch, channels, height, width], the second the other way.
-Tensor channels_to_back(const Tensor& x);
+// Views of the same elements, not recorded for backward. Dimension i of the first is dimension
+// dims[i] of x; the second makes [batch, height, width, channels] of [batch, channels, height,
+// width], and the third the other way.
+Tensor permuted(const Tensor& x, const Shape& dims);
 
-Tensor channels_to_front(const Tensor& x);
+inline Tensor channels_to_back(const Tensor& x) { return permuted(x, {0, 2, 3, 1}); }
+
+inline Tensor channels_to_front(const Tensor& x) { return permuted(x, {0, 3, 1, 2}); }
 
 // The dimension of channels_to_back's result that is `dim` of its argument.
 std::size_t behind_channels(std::size_t dim);

@@ -51,11 +51,11 @@ const SparseImpl& sparse_of(const Tensor& tensor, const char* member);
 std::size_t row_width(const Shape& shape);
 
 // The shape of `count` rows of a tensor of this shape.
-Shape shape_of_rows(Shape shape, std::size_t count);
+Shape shape_of_rows(Shape shape, std::int64_t count);
 
-// A sparse tensor that shares `indices` and `values`: contiguous tensors of shape [1, n] and [n,
-// shape[1], …].
-Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape, bool coalesced);
+// A sparse tensor that shares `indices` and `values`: contiguous tensors of n numbers and of shape
+// [n, shape[1], …].
+Tensor make_sparse(const Tensor& indices, Tensor values, const Shape& shape, bool coalesced);
 
 // A sparse tensor that lists no row.
 Tensor empty_sparse(const Shape& shape, const TensorOptions& options);

@@ -11,54 +11,43 @@
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 // Sums, copies and moves of sparse tensors. Nothing here is recorded for backward.
 namespace lockstep::detail {
 
-// `count` rows of a contiguous tensor from `first` on, as a view.
-inline Tensor rows_of(const Tensor& tensor, std::size_t first, std::size_t count) {
-  const Shape shape = shape_of_rows(tensor.sizes(), count);
-  const std::size_t offset = first * row_width(tensor.sizes());
-  return make_view(tensor, shape, contiguous_strides(shape),
-                   tensor.impl()->offset + static_cast<std::int64_t>(offset));
-}
-
-inline std::size_t rows_listed(const Tensor& sparse) {
-  return static_cast<std::size_t>(sparse_of(sparse, "rows_listed").indices.numel());
+inline std::int64_t rows_listed(const Tensor& sparse) {
+  return sparse_of(sparse, "rows_listed").indices.numel();
 }
 
 // The sum of sparse tensors of one shape and dtype, on `device`: a new tensor that lists the rows
 // of all of them, in their order.
 inline Tensor concatenated(const std::vector<Tensor>& parts, Device device) {
   const Shape& shape = parts[0].sizes();
-  std::size_t count = 0;
+  std::int64_t count = 0;
   for (const Tensor& part : parts) count += rows_listed(part);
   const Stream stream = current_stream(device);
-  const Tensor indices = empty_on(stream, {static_cast<std::int64_t>(count)}, Dtype::i64);
+  const Tensor indices = empty_on(stream, {1, count}, Dtype::i64);
   const Tensor values = empty_on(stream, shape_of_rows(shape, count), parts[0].dtype());
-  std::size_t at = 0;
+  std::int64_t at = 0;
   for (const Tensor& part : parts) {
     const SparseImpl& from = sparse_of(part, "concatenated");
-    const std::size_t rows = rows_listed(part);
+    const std::int64_t rows = rows_listed(part);
     if (rows == 0) continue;
-    copy_into(rows_of(indices, at, rows), make_view(from.indices, {static_cast<std::int64_t>(rows)},
-                                                    {1}, from.indices.impl()->offset));
-    copy_into(rows_of(values, at, rows), from.values);
+    copy_into(part_of(indices, 1, at, rows), from.indices);
+    copy_into(part_of(values, 0, at, rows), from.values);
     at += rows;
   }
   const bool coalesced = parts.size() == 1 && parts[0].is_coalesced();
-  return make_sparse(make_view(indices, {1, indices.numel()}, {indices.numel(), 1}, 0), values,
-                     shape, coalesced);
+  return make_sparse(indices, values, shape, coalesced);
 }
 
 // The sum of two sparse tensors of one shape, dtype and device. It is coalesced if it would
 // otherwise list more rows than the tensor has.
 inline Tensor sum_sparse(const Tensor& a, const Tensor& b) {
   const Tensor sum = concatenated({a, b}, a.device());
-  return rows_listed(sum) > static_cast<std::size_t>(a.size(0)) ? sum.coalesce() : sum;
+  return rows_listed(sum) > a.size(0) ? sum.coalesce() : sum;
 }
 
 // Whether no other handle refers to the memory of this sparse tensor, so that it may be taken over.

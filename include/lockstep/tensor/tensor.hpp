@@ -335,6 +335,8 @@ Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides, s
 inline Tensor make_view(const Tensor& base) {
   return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
 }
+// The same of the part [start, start + length) of a dimension.
+Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
 // Whether two tensors show the same memory in the same layout.
 inline bool same_memory(const Tensor& a, const Tensor& b) {

@@ -22,15 +22,7 @@ struct PermuteOp {
   static constexpr const char* name = "permute";
   Shape dims;  // dimension i of the result is dimension dims[i] of x
 
-  Tensor forward(const Tensor& x) const {
-    Shape sizes = dims;
-    Shape strides = dims;
-    for (std::size_t d = 0; d < dims.size(); ++d) {
-      sizes[d] = x.sizes()[static_cast<std::size_t>(dims[d])];
-      strides[d] = x.strides()[static_cast<std::size_t>(dims[d])];
-    }
-    return make_view(x, sizes, strides, x.impl()->offset);
-  }
+  Tensor forward(const Tensor& x) const { return permuted(x, dims); }
   Tensor backward(const Backward&, const Tensor& grad) const {
     Shape inverse = dims;
     for (std::size_t d = 0; d < dims.size(); ++d) {
@@ -39,13 +31,6 @@ struct PermuteOp {
     return apply(PermuteOp{inverse}, grad);
   }
 };
-
-LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start,
-                               std::int64_t length) {
-  Shape sizes = x.sizes();
-  sizes[dim] = length;
-  return make_view(x, sizes, x.strides(), x.impl()->offset + start * x.strides()[dim]);
-}
 
 // Zeros with a tensor as one part: the transpose of narrow.
 struct EmbedOp {

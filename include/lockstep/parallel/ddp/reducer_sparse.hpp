@@ -51,16 +51,15 @@ class SparseMean {
     if (longest == 0) return;
     gradient_.record_stream(current_stream(gradient_.device()));
     const Tensor indices = zeros({longest}, on_device(Dtype::i64));
-    const Shape piece = shape_of_rows(gradient_.sizes(), static_cast<std::size_t>(longest));
+    const Shape piece = shape_of_rows(gradient_.sizes(), longest);
     const Tensor values = zeros(piece, on_device(gradient_.dtype()));
-    const std::size_t own = rows_listed(gradient_);
+    const std::int64_t own = rows_listed(gradient_);
     if (own > 0) {
-      copy_into(rows_of(indices, 0, own), gradient_.indices().reshape({-1}));
-      copy_into(rows_of(values, 0, own), gradient_.values());
+      copy_into(part_of(indices, 0, 0, own), gradient_.indices().reshape({-1}));
+      copy_into(part_of(values, 0, 0, own), gradient_.values());
     }
     indices_ = empty({group_.size() * longest}, on_device(Dtype::i64));
-    values_ = empty(shape_of_rows(piece, static_cast<std::size_t>(indices_.numel())),
-                    on_device(gradient_.dtype()));
+    values_ = empty(shape_of_rows(piece, indices_.numel()), on_device(gradient_.dtype()));
     works_.push_back(group_.all_gather_into_tensor(indices_, indices));
     works_.push_back(group_.all_gather_into_tensor(values_, values));
   }
@@ -70,18 +69,16 @@ class SparseMean {
     for (const distributed::Work& work : works_) work.wait();
     const Shape& shape = gradient_.sizes();
     if (works_.empty()) return empty_sparse(shape, gradient_.options());
-    const auto pieces = static_cast<std::size_t>(group_.size());
-    const std::size_t longest = static_cast<std::size_t>(indices_.numel()) / pieces;
+    const std::int64_t longest = indices_.numel() / group_.size();
     std::vector<Tensor> parts;
-    for (std::size_t r = 0; r < pieces; ++r) {
-      const auto rows = static_cast<std::size_t>(lengths_[r]);
-      const Tensor listed = rows_of(indices_, r * longest, rows);
-      parts.push_back(
-          make_sparse(make_view(listed, {1, lengths_[r]}, {lengths_[r], 1}, listed.impl()->offset),
-                      rows_of(values_, r * longest, rows), shape, true));
+    std::int64_t first = 0;  // row of a piece
+    for (const std::int64_t rows : lengths_) {
+      parts.push_back(make_sparse(part_of(indices_, 0, first, rows),
+                                  part_of(values_, 0, first, rows), shape, true));
+      first += longest;
     }
     const Tensor sum = concatenated(parts, gradient_.device()).coalesce();
-    Tensor mean = sum.values() / static_cast<double>(pieces);
+    Tensor mean = sum.values() / static_cast<double>(group_.size());
     if (factor != 1) mean = mean * factor;
     return make_sparse(sum.indices(), mean, shape, true);
   }

@@ -11,20 +11,14 @@
 
 namespace lockstep::detail {
 
-inline Shape reordered(const Shape& sizes, const std::array<std::size_t, 4>& order) {
-  Shape result = sizes;
-  for (std::size_t d = 0; d < 4; ++d) result[d] = sizes[order[d]];
-  return result;
-}
-
-LOCKSTEP_INLINE Tensor channels_to_back(const Tensor& x) {
-  constexpr std::array<std::size_t, 4> order = {0, 2, 3, 1};
-  return make_view(x, reordered(x.sizes(), order), reordered(x.strides(), order), x.impl()->offset);
-}
-
-LOCKSTEP_INLINE Tensor channels_to_front(const Tensor& x) {
-  constexpr std::array<std::size_t, 4> order = {0, 3, 1, 2};
-  return make_view(x, reordered(x.sizes(), order), reordered(x.strides(), order), x.impl()->offset);
+LOCKSTEP_INLINE Tensor permuted(const Tensor& x, const Shape& dims) {
+  Shape sizes = dims;
+  Shape strides = dims;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    sizes[d] = x.sizes()[static_cast<std::size_t>(dims[d])];
+    strides[d] = x.strides()[static_cast<std::size_t>(dims[d])];
+  }
+  return make_view(x, sizes, strides, x.impl()->offset);
 }
 
 LOCKSTEP_INLINE std::size_t behind_channels(std::size_t dim) {

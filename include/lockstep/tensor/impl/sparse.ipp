@@ -35,12 +35,12 @@ LOCKSTEP_INLINE std::size_t row_width(const Shape& shape) {
   return width;
 }
 
-LOCKSTEP_INLINE Shape shape_of_rows(Shape shape, std::size_t count) {
-  shape[0] = static_cast<std::int64_t>(count);
+LOCKSTEP_INLINE Shape shape_of_rows(Shape shape, std::int64_t count) {
+  shape[0] = count;
   return shape;
 }
 
-LOCKSTEP_INLINE Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape,
+LOCKSTEP_INLINE Tensor make_sparse(const Tensor& indices, Tensor values, const Shape& shape,
                                    bool coalesced) {
   auto impl = std::make_shared<SparseImpl>();
   impl->storage = values.impl()->storage;
@@ -50,7 +50,8 @@ LOCKSTEP_INLINE Tensor make_sparse(Tensor indices, Tensor values, const Shape& s
   impl->numel = numel(shape);
   impl->sparse = true;
   impl->inference = values.impl()->inference;
-  impl->indices = std::move(indices);
+  impl->indices =
+      make_view(indices, {1, indices.numel()}, {indices.numel(), 1}, indices.impl()->offset);
   impl->values = std::move(values);
   impl->coalesced = coalesced || impl->indices.numel() < 2;
   return Tensor(std::shared_ptr<TensorImpl>(std::move(impl)));
@@ -58,7 +59,7 @@ LOCKSTEP_INLINE Tensor make_sparse(Tensor indices, Tensor values, const Shape& s
 
 LOCKSTEP_INLINE Tensor empty_sparse(const Shape& shape, const TensorOptions& options) {
   const Stream stream = current_stream(options.device);
-  return make_sparse(empty_on(stream, {1, 0}, Dtype::i64),
+  return make_sparse(empty_on(stream, {0}, Dtype::i64),
                      empty_on(stream, shape_of_rows(shape, 0), options.dtype), shape, true);
 }
 
@@ -102,11 +103,10 @@ LOCKSTEP_INLINE Tensor Tensor::coalesce() const {
   for (const std::int64_t row : listed) {
     places.push_back(std::lower_bound(rows.begin(), rows.end(), row) - rows.begin());
   }
-  const auto count = static_cast<std::int64_t>(listed.size());
-  const Tensor values = detail::sum_rows(sparse.values, from_values(places, {count}, device()),
-                                         detail::shape_of_rows(sizes(), rows.size()));
-  return detail::make_sparse(from_values(rows, {1, values.size(0)}, device()), values, sizes(),
-                             true);
+  const Tensor at = tensor(rows, device());
+  const Tensor values = detail::sum_rows(sparse.values, tensor(places, device()),
+                                         detail::shape_of_rows(sizes(), at.numel()));
+  return detail::make_sparse(at, values, sizes(), true);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::indices() const {
@@ -144,9 +144,8 @@ LOCKSTEP_INLINE Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& va
                     "expected indices of shape [1, n], one sparse dimension, got ",
                     indices.sizes());
   const std::int64_t count = indices.size(1);
-  check<ShapeError>(!size.empty() && values.sizes() == detail::shape_of_rows(
-                                                           size, static_cast<std::size_t>(count)),
-                    kName, "values of shape ", values.sizes(), " are not the ", count,
+  check<ShapeError>(!size.empty() && values.sizes() == detail::shape_of_rows(size, count), kName,
+                    "values of shape ", values.sizes(), " are not the ", count,
                     " rows of a tensor of ", "shape ", size, " that the indices list");
   for (const std::int64_t row : detail::numbers_of(indices)) {
     check<IndexError>(row >= 0 && row < size[0], kName, "the index ", row, " is outside the ",

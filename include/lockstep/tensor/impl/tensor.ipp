@@ -35,6 +35,13 @@ LOCKSTEP_INLINE Tensor make_view(const Tensor& base, const Shape& shape, const S
   return Tensor(std::move(impl));
 }
 
+LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start,
+                               std::int64_t length) {
+  Shape sizes = x.sizes();
+  sizes[dim] = length;
+  return make_view(x, sizes, x.strides(), x.impl()->offset + start * x.strides()[dim]);
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
