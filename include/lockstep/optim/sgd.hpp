@@ -79,9 +79,6 @@ class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
  private:
   void change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
               const Tensor& gradient, const Stream& stream, detail::LaunchTogether& together);
-
-  void descend(const SGDOptions& options, const Tensor& parameter, const Tensor& gradient,
-               const Stream& stream, detail::LaunchTogether& together) const;
 };
 
 }  // namespace optim

@@ -64,7 +64,7 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
                                  detail::LaunchTogether& together) {
   if (gradient.is_sparse() && options.momentum == 0) {
     const Tensor rows = detail::rows_of(parameter, gradient.indices());
-    descend(options, rows, gradient.values(), stream, together);
+    change(options, i, rows, gradient.values(), stream, together);
     together.launch();
     detail::put_rows(parameter, gradient.indices(), rows);
   } else if (gradient.is_sparse()) {
@@ -72,7 +72,12 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
     change(options, i, parameter, dense, stream, together);
     together.launch();
   } else if (options.momentum == 0) {
-    descend(options, parameter, gradient, stream, together);
+    dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+      together.add<sizeof(T)>(
+          stream, static_cast<std::size_t>(parameter.numel()),
+          detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
+                               static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
+    });
   } else {
     Tensor& velocity = state(i).velocity;
     const bool first = !velocity.defined();
@@ -88,17 +93,6 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
               static_cast<T>(share), options.nesterov});
     });
   }
-}
-
-LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& parameter,
-                                  const Tensor& gradient, const Stream& stream,
-                                  detail::LaunchTogether& together) const {
-  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-    together.add<sizeof(T)>(
-        stream, static_cast<std::size_t>(parameter.numel()),
-        detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
-                             static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
-  });
 }
 
 }  // namespace lockstep::optim
