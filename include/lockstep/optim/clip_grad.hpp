@@ -2,18 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/tensor/tensor.hpp>
-
-#include <concepts>
-#include <vector>
-
-namespace lockstep::detail {
-
-// What clip_grad_norm_ does.
-double clip_gradients(const std::vector<Tensor>& parameters, double max_norm,
-                      bool error_if_nonfinite);
-
-}  // namespace lockstep::detail
+#include <lockstep/optim/parameter_list.hpp>
 
 namespace lockstep::optim {
 
@@ -31,12 +20,8 @@ namespace lockstep::optim {
 // **Threads and exceptions.** A ValueError for a max_norm that is negative or not a number, and for
 // a norm that is not finite if asked for; nothing has been scaled then.
 // **Example.** optim::clip_grad_norm_(model.parameters(), 1.0);
-template <std::derived_from<Tensor> T>
-double clip_grad_norm_(const std::vector<T>& parameters, double max_norm,
-                       bool error_if_nonfinite = false) {
-  return lockstep::detail::clip_gradients({parameters.begin(), parameters.end()}, max_norm,
-                                          error_if_nonfinite);
-}
+double clip_grad_norm_(const ParameterList& parameters, double max_norm,
+                       bool error_if_nonfinite = false);
 
 }  // namespace lockstep::optim
 

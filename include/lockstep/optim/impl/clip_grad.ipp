@@ -17,19 +17,19 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::detail {
+namespace lockstep::optim {
 
-LOCKSTEP_INLINE double clip_gradients(const std::vector<Tensor>& parameters, double max_norm,
-                                      bool error_if_nonfinite) {
+LOCKSTEP_INLINE double clip_grad_norm_(const ParameterList& parameters, double max_norm,
+                                       bool error_if_nonfinite) {
   check<ValueError>(max_norm >= 0, "clip_grad_norm_: expected a max_norm of at least 0, got ",
                     max_norm);
   const NoGradGuard guard;
   std::vector<Tensor> gradients;
-  std::unordered_set<const TensorImpl*> seen;  // tied parameters may have one gradient
-  std::vector<Tensor> squares;                 // all are issued before the first is waited for
-  gradients.reserve(parameters.size());
-  squares.reserve(parameters.size());
-  for (const Tensor& parameter : parameters) {
+  std::unordered_set<const detail::TensorImpl*> seen;  // tied parameters may have one gradient
+  std::vector<Tensor> squares;  // all are issued before the first is waited for
+  gradients.reserve(parameters.tensors().size());
+  squares.reserve(parameters.tensors().size());
+  for (const Tensor& parameter : parameters.tensors()) {
     Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) {
@@ -55,4 +55,4 @@ LOCKSTEP_INLINE double clip_gradients(const std::vector<Tensor>& parameters, dou
   return norm;
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::optim
