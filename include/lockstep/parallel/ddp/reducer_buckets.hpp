@@ -177,11 +177,8 @@ class ReducerBuckets {
     std::exception_ptr error;
     const auto each = [&](const auto& step) {
       for (Bucket& bucket : buckets_) {
-        try {
-          step(bucket);
-        } catch (...) {
-          if (!error) error = std::current_exception();
-        }
+        const std::exception_ptr thrown = thrown_by([&] { step(bucket); });
+        if (!error) error = thrown;
       }
     };
     each([](Bucket& bucket) {

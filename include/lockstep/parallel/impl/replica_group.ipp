@@ -57,12 +57,7 @@ LOCKSTEP_INLINE void ReplicaGroup::wait_and_record(const Stream& stream,
 }
 
 LOCKSTEP_INLINE void ReplicaGroup::complete() {
-  error_ = nullptr;
-  try {
-    outputs_ = sums(inputs_);
-  } catch (...) {
-    error_ = std::current_exception();
-  }
+  error_ = thrown_by([this] { outputs_ = sums(inputs_); });
   inputs_.assign(size_, ReplicaTensor());
   arrived_ = 0;
   ++round_;

@@ -44,11 +44,8 @@ LOCKSTEP_INLINE void BackwardPass::run_callbacks() {
   std::exception_ptr error;
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     const std::function<void()> callback = std::move(callbacks_[i]);
-    try {
-      callback();
-    } catch (...) {
-      if (!error) error = std::current_exception();
-    }
+    const std::exception_ptr thrown = thrown_by(callback);
+    if (!error) error = thrown;
   }
   if (error) std::rethrow_exception(error);
 }
