@@ -299,19 +299,14 @@ class ReducerBuckets {
       const bool last = b + 1 == assignment_.size();
       std::vector<Tensor> own;
       for (const std::size_t i : members) own.push_back(parameters_[i]);
-      if (slots_[members[0]].sparse) {
-        slots_[members[0]].bucket = b;
-        buckets_.push_back(
-            {.gradients = {b, last, Tensor(), std::move(own), {0}}, .members = members});
-        continue;
-      }
+      const bool sparse = slots_[members[0]].sparse;
       const comm::detail::FlatLayout layout(parameters_, members);
-      Tensor buffer = zeros({layout.total}, parameters_[members[0]].options());
+      Tensor buffer = sparse ? Tensor() : zeros({layout.total}, own[0].options());
       buckets_.push_back({.gradients = {b, last, std::move(buffer), std::move(own), layout.offsets},
                           .members = members});
       for (std::size_t m = 0; m < members.size(); ++m) {
         slots_[members[m]].bucket = b;
-        slots_[members[m]].view = buckets_[b].gradients.gradient(m);
+        if (!sparse) slots_[members[m]].view = buckets_[b].gradients.gradient(m);
       }
     }
   }
