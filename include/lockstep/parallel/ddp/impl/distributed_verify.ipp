@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,15 +76,6 @@ inline std::vector<ModelLine> lines_of_kind(std::string_view text, std::string_v
   return lines;
 }
 
-// FNV-1a, 64 bits: the same on every machine.
-inline std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
-
 // Throws the ModuleError that says where `other`, of rank `rank`, first differs from rank 0's.
 inline void check_same_model(std::string_view root, std::string_view other, std::size_t rank) {
   const auto check_lines = [&](const char* kind, const char* counted) {
@@ -116,9 +108,11 @@ LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, D
   const auto count = static_cast<std::size_t>(ranks.size());
   const std::string text = describe_model(parameters, buffers, options);
   const Tensor digests = empty({ranks.size(), 2}, {.dtype = Dtype::i64, .device = device});
-  (void)ranks.all_gather_into_tensor(digests, tensor({static_cast<std::int64_t>(hash_of(text)),
-                                                      static_cast<std::int64_t>(text.size())},
-                                                     device));
+  // Ranks whose standard libraries hash differently compare the texts.
+  const std::size_t hash = std::hash<std::string>()(text);
+  (void)ranks.all_gather_into_tensor(
+      digests,
+      tensor({static_cast<std::int64_t>(hash), static_cast<std::int64_t>(text.size())}, device));
   const std::vector<std::int64_t> values = digests.to_vector<std::int64_t>();
   std::int64_t longest = 0;
   bool same = true;
