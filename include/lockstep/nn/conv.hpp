@@ -70,15 +70,6 @@ struct Conv2d : WeightAndBias {
     return conv2d(x, weight, bias, stride, padding, dilation, groups);
   }
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    WeightAndBias::visit_members(self, visit);
-    visit("stride", self.stride);
-    visit("padding", self.padding);
-    visit("dilation", self.dilation);
-    visit("groups", self.groups);
-  }
 };
 
 }  // namespace lockstep::nn

@@ -26,7 +26,6 @@ struct Dropout {
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    visit("p", self.p);
     visit("training", self.training);
   }
 };

@@ -72,12 +72,6 @@ struct AvgPool2d : PoolWindows {
     return avg_pool2d(x, kernel, stride, padding, count_include_pad);
   }
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    PoolWindows::visit_members(self, visit);
-    visit("count_include_pad", self.count_include_pad);
-  }
 };
 
 }  // namespace lockstep::nn
