@@ -30,33 +30,39 @@
 // classes that hide theirs.
 namespace lockstep::detail::nested {
 
-// How a type holds other types.
-enum class Holding {
-  nothing,     // as far as can be known
-  tensor,      // it is one itself
-  structure,   // the walk goes into it
+// Why a type is refused.
+enum class Obstacle {
+  none,
+  not_assignable,
   pointer,     // a raw or smart pointer, or a reference_wrapper
   container,   // the walk does not go into it
   scattered,   // parts for several devices
   functor,     // such as a module: its tensors have no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
-  hidden,      // a class whose members nobody can see
+  half_traits,
+  no_traits,
+  hidden,  // a class whose members nobody can see
+  key,
+  array,
+  not_copyable
 };
 
-template <Holding holding, class... T>
+// The types that a type holds, as far as can be known, and why it is refused if there are tensors
+// among them: not at all, if the walk goes into it. A tensor holds itself.
+template <Obstacle reason, class... T>
 struct Content {};
 
 // The children of a structure of the standard library.
 template <class... T>
 consteval auto content_of_children(const std::tuple<T...>* /*children*/) {
-  return Content<Holding::structure, T...>();
+  return Content<Obstacle::none, T...>();
 }
 
 // The members of a plain struct, as tie_members gives them; a const reference looks like a const
 // member.
-template <Holding holding, class... T>
+template <Obstacle reason, class... T>
 consteval auto content_of_members(const std::tuple<T&...>* /*members*/) {
-  return Content<holding, T...>();
+  return Content<reason, T...>();
 }
 template <class T>
 using Members = const decltype(tie_members(std::declval<T&>()));
@@ -114,45 +120,45 @@ concept LooksLikeTensor =
 template <class T>
 consteval auto find_content() {
   if constexpr (shared_by_replicas<T>) {
-    return Content<Holding::nothing>();
+    return Content<Obstacle::none>();
   } else if constexpr (!std::is_void_v<typename Lent<T>::type>) {
-    return Content<Holding::pointer, typename Lent<T>::type>();
+    return Content<Obstacle::pointer, typename Lent<T>::type>();
   } else if constexpr (std::is_array_v<T>) {
-    return Content<Holding::container, std::remove_all_extents_t<T>>();
+    return Content<Obstacle::container, std::remove_all_extents_t<T>>();
   } else if constexpr (!Complete<T>) {
-    return Content<Holding::nothing>();
+    return Content<Obstacle::none>();
   } else if constexpr (HasTensorTraits<T> || std::derived_from<T, Tensor>) {
-    return Content<Holding::tensor>();
+    return Content<Obstacle::none, Tensor>();
   } else if constexpr (is_foreign_container<T>) {
-    return Content<Holding::container, Tensor>();
+    return Content<Obstacle::container, Tensor>();
   } else if constexpr (Structure<T>::form != Form::none) {
     return content_of_children(static_cast<const typename Structure<T>::Children*>(nullptr));
   } else if constexpr (!std::is_class_v<T>) {
-    return Content<Holding::nothing>();
+    return Content<Obstacle::none>();
   } else if constexpr (HasForward<T> || HasCallOperator<T>) {
     if constexpr (HasVisitMembers<T>) {
-      return Content<Holding::functor, Tensor>();  // layers have the hook for their tensors
+      return Content<Obstacle::functor, Tensor>();  // layers have the hook for their tensors
     } else if constexpr (std::is_aggregate_v<T> && !PlainData<T> && Reflectable<T>) {
-      return content_of_members<Holding::functor>(static_cast<Members<T>*>(nullptr));
+      return content_of_members<Obstacle::functor>(static_cast<Members<T>*>(nullptr));
     } else {
-      return Content<Holding::nothing>();
+      return Content<Obstacle::none>();
     }
   } else if constexpr (StructLike<T>) {
-    return content_of_members<Holding::structure>(static_cast<Members<T>*>(nullptr));
+    return content_of_members<Obstacle::none>(static_cast<Members<T>*>(nullptr));
   } else if constexpr (std::is_aggregate_v<T> && !PlainData<T>) {
-    return Content<Holding::unreadable>();
+    return Content<Obstacle::unreadable>();
   } else if constexpr (is_scattered<T>) {
-    return Content<Holding::scattered, typename T::value_type>();
+    return Content<Obstacle::scattered, typename T::value_type>();
   } else if constexpr (requires { typename T::mapped_type; }) {
-    return Content<Holding::container, typename T::key_type, typename T::mapped_type>();
+    return Content<Obstacle::container, typename T::key_type, typename T::mapped_type>();
   } else if constexpr (requires { typename T::value_type; }) {
-    return Content<Holding::container, typename T::value_type>();
+    return Content<Obstacle::container, typename T::value_type>();
   } else if constexpr (requires { typename T::element_type; }) {
-    return Content<Holding::pointer, typename T::element_type>();
+    return Content<Obstacle::pointer, typename T::element_type>();
   } else if constexpr (MayHideTensors<T>) {
-    return Content<Holding::hidden>();
+    return Content<Obstacle::hidden>();
   } else {
-    return Content<Holding::nothing>();
+    return Content<Obstacle::none>();
   }
 }
 
@@ -165,15 +171,17 @@ using ContentIn = decltype(find_content<std::remove_cv_t<T>>());
 template <class T, class... Above>
 consteval bool find_tensors();
 
-template <class... Above, Holding holding, class... T>
-consteval bool find_tensors_in(Content<holding, T...> /*content*/) {
-  if constexpr (holding == Holding::functor) return false;  // a pointer to one may be shared
-  return holding == Holding::tensor || (find_tensors<std::remove_cvref_t<T>, Above...>() || ...);
+template <class... Above, Obstacle reason, class... T>
+consteval bool find_tensors_in(Content<reason, T...> /*content*/) {
+  if constexpr (reason == Obstacle::functor) return false;  // a pointer to one may be shared
+  return (find_tensors<std::remove_cvref_t<T>, Above...>() || ...);
 }
 
 template <class T, class... Above>
 consteval bool find_tensors() {
-  if constexpr ((std::is_same_v<T, Above> || ...)) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    return !shared_by_replicas<Tensor>;
+  } else if constexpr ((std::is_same_v<T, Above> || ...)) {
     return false;
   } else if constexpr (!Complete<T> && !std::is_array_v<T>) {
     return false;
@@ -186,23 +194,6 @@ consteval bool find_tensors() {
 
 template <class T>
 inline constexpr bool holds_tensors = find_tensors<std::remove_cvref_t<T>>();
-
-// Why a type is refused.
-enum class Obstacle {
-  none,
-  not_assignable,
-  pointer,
-  container,
-  scattered,
-  functor,
-  unreadable,
-  half_traits,
-  no_traits,
-  hidden,
-  key,
-  array,
-  not_copyable
-};
 
 // Why a type is refused, and which type it is that is in the way: compilers print this with the
 // message.
@@ -233,40 +224,34 @@ consteval bool hides_tensors() {
 }
 
 template <class... Above>
-consteval auto find_first_obstacle(Content<Holding::structure> /*content*/) {
+consteval auto find_first_obstacle(Content<Obstacle::none> /*content*/) {
   return Found<Obstacle::none>();
 }
 template <class... Above, class First, class... Rest>
-consteval auto find_first_obstacle(Content<Holding::structure, First, Rest...> /*content*/) {
+consteval auto find_first_obstacle(Content<Obstacle::none, First, Rest...> /*content*/) {
   using Result = decltype(find_obstacle<First, Above...>());
   if constexpr (Result::obstacle != Obstacle::none) {
     return Result();
   } else {
-    return find_first_obstacle<Above...>(Content<Holding::structure, Rest...>());
+    return find_first_obstacle<Above...>(Content<Obstacle::none, Rest...>());
   }
 }
 // What is in the way in what a `Plain` holds.
-template <class Plain, class... Above, Holding holding, class... T>
-consteval auto find_obstacle_in(Content<holding, T...> content) {
-  if constexpr (holding == Holding::structure) {
+template <class Plain, class... Above, Obstacle reason, class... T>
+consteval auto find_obstacle_in(Content<reason, T...> content) {
+  if constexpr (reason == Obstacle::none) {
     return find_first_obstacle<Plain, Above...>(content);
-  } else if constexpr (holding == Holding::unreadable) {
-    return Found<Obstacle::unreadable, Plain>();
-  } else if constexpr (holding == Holding::hidden) {
-    return Found<Obstacle::hidden, Plain>();
-  } else if constexpr (holding == Holding::functor) {
+  } else if constexpr (reason == Obstacle::functor) {
     constexpr bool has_tensors =
         ((holds_tensors<T> ||
           decltype(find_obstacle<std::remove_cvref_t<T>, Plain, Above...>())::obstacle ==
               Obstacle::functor) ||
          ...);
     return Found < has_tensors ? Obstacle::functor : Obstacle::none, Plain > ();
-  } else if constexpr ((holds_tensors<T> || ...)) {
-    constexpr Obstacle obstacle = holding == Holding::pointer     ? Obstacle::pointer
-                                  : holding == Holding::container ? Obstacle::container
-                                                                  : Obstacle::scattered;
-    return Found<obstacle, Plain>();
-  } else if constexpr (holding == Holding::container) {
+  } else if constexpr (reason == Obstacle::unreadable || reason == Obstacle::hidden ||
+                       (holds_tensors<T> || ...)) {
+    return Found<reason, Plain>();
+  } else if constexpr (reason == Obstacle::container) {
     constexpr bool hides = (hides_tensors<T, Plain, Above...>() || ...);
     return Found < hides ? Obstacle::hidden : Obstacle::none, Plain > ();
   } else {
