@@ -7,6 +7,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
+#include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/scatter_plan.hpp>
 #include <lockstep/parallel/replicas/balance.hpp>
 #include <lockstep/parallel/replicas/data_parallel_call.hpp>
@@ -195,7 +196,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   template <class... Args>
   auto call_alone(const Args&... args) const {
     if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
-    return detail::call_as_it_is(module_, args...);
+    return detail::forward(module_, detail::nested::undivided(args)...);
   }
 
   mutable detail::ReplicaCache cache_;

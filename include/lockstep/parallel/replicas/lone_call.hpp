@@ -21,12 +21,6 @@
 // What a wrapper with one device or none does: it calls its module, and divides nothing.
 namespace lockstep::detail {
 
-// Calls the module with the arguments as they are, and returns its own result.
-template <class M, class... Args>
-auto call_as_it_is(M& module, const Args&... args) {
-  return detail::forward(module, nested::undivided(args)...);
-}
-
 // Throws a DeviceError for a tensor of a Scattered that is not on the device: such a tensor is
 // never moved. Other arguments may be anywhere.
 template <class T>
