@@ -166,13 +166,12 @@ class DataParallel {
   }
 
   // The same for a holder, such as torch::nn::Sequential.
-  template <ModuleHolder Holder>
-  requires std::same_as<typename Holder::ContainedType, Net> DataParallel(
-      const Holder& module, DeviceList devices = {}, DataParallelOptions options = {})
+  DataParallel(const ::torch::nn::ModuleHolder<Net>& module, DeviceList devices = {},
+               DataParallelOptions options = {})
       : DataParallel(module.ptr(), std::move(devices), std::move(options)) {}
-  template <ModuleHolder Holder, std::invocable Make>
-  requires std::same_as<typename Holder::ContainedType, Net> DataParallel(
-      const Holder& module, DeviceList devices, Make factory, DataParallelOptions options = {})
+  template <std::invocable Make>
+  DataParallel(const ::torch::nn::ModuleHolder<Net>& module, DeviceList devices, Make factory,
+               DataParallelOptions options = {})
       : DataParallel(module.ptr(), std::move(devices), std::move(factory), std::move(options)) {}
 
   template <class... Args>
@@ -247,13 +246,6 @@ class DataParallel {
   std::unique_ptr<detail::ReplicaSet> replicas_;
 };
 
-template <ModuleHolder Holder>
-DataParallel(const Holder&, DeviceList = {}, DataParallelOptions = {})
-    -> DataParallel<typename Holder::ContainedType>;
-template <ModuleHolder Holder, std::invocable Make>
-DataParallel(const Holder&, DeviceList, Make, DataParallelOptions = {})
-    -> DataParallel<typename Holder::ContainedType>;
-
 // DataParallel without the gather: returns a Scattered with the output of each replica, on its
 // device, for ls::DataParallelCriterion.
 //
@@ -278,17 +270,11 @@ class DataParallelModel : public DataParallel<Net> {
   }
 };
 
-template <class Net>
-DataParallelModel(std::shared_ptr<Net>, DeviceList = {}, DataParallelOptions = {})
-    -> DataParallelModel<Net>;
-template <class Net, std::invocable Make>
-DataParallelModel(std::shared_ptr<Net>, DeviceList, Make, DataParallelOptions = {})
-    -> DataParallelModel<Net>;
-template <ModuleHolder Holder>
-DataParallelModel(const Holder&, DeviceList = {}, DataParallelOptions = {})
-    -> DataParallelModel<typename Holder::ContainedType>;
-template <ModuleHolder Holder, std::invocable Make>
-DataParallelModel(const Holder&, DeviceList, Make, DataParallelOptions = {})
-    -> DataParallelModel<typename Holder::ContainedType>;
+template <ModuleHandle Handle>
+DataParallelModel(const Handle&, DeviceList = {}, DataParallelOptions = {})
+    -> DataParallelModel<detail::NetOf<Handle>>;
+template <ModuleHandle Handle, std::invocable Make>
+DataParallelModel(const Handle&, DeviceList, Make, DataParallelOptions = {})
+    -> DataParallelModel<detail::NetOf<Handle>>;
 
 }  // namespace lockstep::libtorch

@@ -91,10 +91,9 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   }
 
   // The same for a holder, such as torch::nn::Sequential.
-  template <ModuleHolder Holder>
-  requires std::same_as<typename Holder::ContainedType, Net> DistributedDataParallel(
-      const Holder& module, distributed::ProcessGroup group,
-      DistributedDataParallelOptions settings = {})
+  DistributedDataParallel(const ::torch::nn::ModuleHolder<Net>& module,
+                          distributed::ProcessGroup group,
+                          DistributedDataParallelOptions settings = {})
       : DistributedDataParallel(module.ptr(), std::move(group), std::move(settings)) {}
 
   // On the default group.
@@ -167,10 +166,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   std::shared_ptr<detail::LentGradients> gradients_;
 };
 
-template <ModuleHolder Holder, class... Args>
-DistributedDataParallel(const Holder&, Args...)
-    -> DistributedDataParallel<typename Holder::ContainedType>;
-template <class Net, class... Args>
-DistributedDataParallel(std::shared_ptr<Net>, Args...) -> DistributedDataParallel<Net>;
+template <ModuleHandle Handle, class... Args>
+DistributedDataParallel(const Handle&, Args...) -> DistributedDataParallel<detail::NetOf<Handle>>;
 
 }  // namespace lockstep::libtorch

@@ -13,6 +13,7 @@
 #include <concepts>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,32 +23,29 @@ namespace lockstep::libtorch {
 template <class Net>
 concept TorchModule = std::derived_from<Net, ::torch::nn::Module>;
 
-// What TORCH_MODULE declares, such as torch::nn::Linear.
-template <class Holder>
-concept ModuleHolder = requires {
-  typename Holder::ContainedType;
-  requires TorchModule<typename Holder::ContainedType>;
-  requires std::derived_from<Holder, ::torch::nn::ModuleHolder<typename Holder::ContainedType>>;
-};
-
 namespace detail {
 
-template <class Net>
-std::vector<std::shared_ptr<Net>> replicated(const std::shared_ptr<Net>& module,
-                                             const std::vector<Device>& devices, bool detach) {
-  check_devices(devices);
-  lockstep::check<ModuleError>(module != nullptr, "replicate: the pointer to the module is null");
-  const std::vector<ModulePtr> replicas =
-      detach ? detached_replicas(module, devices)
-             : ReplicaSet(module, devices, {}).refresh(devices.size());
-  std::vector<std::shared_ptr<Net>> result;
-  for (const ModulePtr& replica : replicas) {
-    result.push_back(std::dynamic_pointer_cast<Net>(replica));
-  }
-  return result;
+// The pointer to the module of a handle: itself, or that of what TORCH_MODULE declares, such as
+// torch::nn::Linear.
+template <TorchModule Net>
+const std::shared_ptr<Net>& pointer_of(const std::shared_ptr<Net>& module) {
+  return module;
+}
+template <TorchModule Net>
+const std::shared_ptr<Net>& pointer_of(const ::torch::nn::ModuleHolder<Net>& holder) {
+  return holder.ptr();
 }
 
+template <class Handle>
+using NetOf = std::remove_reference_t<decltype(*pointer_of(std::declval<const Handle&>()))>;
+
 }  // namespace detail
+
+// What points at a module of LibTorch's: a shared_ptr, or what TORCH_MODULE declares.
+template <class Handle>
+concept ModuleHandle = requires {
+  typename detail::NetOf<Handle>;
+};
 
 }  // namespace lockstep::libtorch
 
@@ -58,47 +56,34 @@ namespace lockstep {
 // The first replica is the module itself, or with `detach` a copy in its memory. Copies are made by
 // clone(), without drawing other random numbers than the module has; a module without it is a
 // ModuleError.
-template <libtorch::TorchModule Net>
-struct module_traits<std::shared_ptr<Net>> {
-  template <class... Args>
-  static auto forward(const std::shared_ptr<Net>& module, const Args&... args) requires requires {
-    { module->forward(args...) } -> std::move_constructible;
-  }
-  { return module->forward(args...); }
+template <libtorch::ModuleHandle Handle>
+struct module_traits<Handle> {
+  using Net = libtorch::detail::NetOf<Handle>;
 
-  static std::optional<Device> device(const std::shared_ptr<Net>& module) {
-    const auto tensors = libtorch::detail::tensors_of(*module);
+  template <class... Args>
+  static auto forward(const Handle& module, const Args&... args) requires requires(Net& net) {
+    { net.forward(args...) } -> std::move_constructible;
+  }
+  { return libtorch::detail::pointer_of(module)->forward(args...); }
+
+  static std::optional<Device> device(const Handle& module) {
+    const auto tensors = libtorch::detail::tensors_of(*libtorch::detail::pointer_of(module));
     if (tensors.empty()) return std::nullopt;
     return libtorch::detail::lockstep_device(tensors[0].tensor);
   }
-  static std::vector<std::shared_ptr<Net>> replicate(const std::shared_ptr<Net>& module,
-                                                     const std::vector<Device>& devices,
-                                                     bool detach) {
-    return libtorch::detail::replicated(module, devices, detach);
-  }
-};
-
-template <libtorch::ModuleHolder Holder>
-struct module_traits<Holder> {
-  using Net = typename Holder::ContainedType;
-  using Pointers = module_traits<std::shared_ptr<Net>>;
-
-  template <class... Args>
-  static auto forward(const Holder& module, const Args&... args) requires requires {
-    Pointers::forward(module.ptr(), args...);
-  }
-  { return Pointers::forward(module.ptr(), args...); }
-
-  static std::optional<Device> device(const Holder& module) {
-    return Pointers::device(module.ptr());
-  }
-  static std::vector<Holder> replicate(const Holder& module, const std::vector<Device>& devices,
+  static std::vector<Handle> replicate(const Handle& handle, const std::vector<Device>& devices,
                                        bool detach) {
-    std::vector<Holder> holders;
-    for (auto& replica : Pointers::replicate(module.ptr(), devices, detach)) {
-      holders.emplace_back(std::move(replica));
+    const std::shared_ptr<Net>& module = libtorch::detail::pointer_of(handle);
+    libtorch::detail::check_devices(devices);
+    check<ModuleError>(module != nullptr, "replicate: the pointer to the module is null");
+    const std::vector<libtorch::detail::ModulePtr> replicas =
+        detach ? libtorch::detail::detached_replicas(module, devices)
+               : libtorch::detail::ReplicaSet(module, devices, {}).refresh(devices.size());
+    std::vector<Handle> handles;
+    for (const auto& replica : replicas) {
+      handles.emplace_back(std::dynamic_pointer_cast<Net>(replica));
     }
-    return holders;
+    return handles;
   }
 };
 
