@@ -29,30 +29,6 @@ void for_each_recorded(T& value, const Visit& visit) {
   lockstep::detail::nested::for_each_leaf(value, lockstep::detail::nested::Path(""), look);
 }
 
-// What the replicas' parts of the graph are to be joined by.
-struct JoinPlan {
-  std::vector<GraphPart> parts;
-  autograd::edge_list next;  // of the node
-};
-
-// Numbers the ends that the parts lead to; false if no node may stand for them. `candidates` are
-// the edges of the outputs that `ends` numbers.
-inline bool complete(JoinPlan& plan, const GraphEnds& ends, const autograd::edge_list& candidates) {
-  if (!find_ends(plan.parts, ends)) return false;
-  std::vector<std::size_t> number(candidates.size(), GraphEnds::kStray);
-  for (GraphPart& part : plan.parts) {
-    for (std::size_t& output : part.outputs) {
-      std::size_t& place = number[output];
-      if (place == GraphEnds::kStray) {
-        place = plan.next.size();
-        plan.next.push_back(candidates[output]);
-      }
-      output = place;
-    }
-  }
-  return true;
-}
-
 // Lets the backwards of the replicas run at once, where LibTorch would run one after the other,
 // which is so on CPUs: replaces the tensors in `outputs` by results of a ParallelBackward. Where
 // that is not possible everything stays as it is: the gradients are the same.
@@ -77,18 +53,15 @@ void join_backward(std::vector<Output>& outputs, const std::vector<Arguments>& a
   if (recorded < 2 || !on_cpu) return;
 
   GraphEnds ends;
-  autograd::edge_list candidates;
   for (const auto& [node, k] : replicas.ends()) ends.add_node(node, k);
-  for (const at::Tensor& trained : replicas.trained()) {
-    candidates.push_back(autograd::impl::gradient_edge(trained));
-  }
+  autograd::edge_list candidates = replicas.edges();
   for (const Arguments& argument : arguments) {
     for_each_recorded(argument, [&](const at::Tensor& tensor) {
       candidates.push_back(autograd::impl::gradient_edge(tensor));
       ends.add_edge(candidates.back(), candidates.size() - 1);
     });
   }
-  if (!complete(plan, ends, candidates)) return;
+  if (!find_ends(plan, ends, candidates)) return;
 
   const auto [node, raw] = make_node<ParallelBackward>(std::move(plan.parts), std::move(plan.next));
   for (at::Tensor* const tensor : tensors) {

@@ -29,10 +29,10 @@
 // they returned, its outputs those of the parameters and arguments that they were given.
 namespace lockstep::libtorch::detail {
 
-// What the node's output k belongs to, for each of its edges.
+// Where the replicas' graphs end: what candidate k for the node's outputs belongs to, for each k.
 class GraphEnds {
  public:
-  // A node that stands for output k, whichever of its inputs.
+  // A node that stands for candidate k, whichever of its inputs.
   void add_node(const autograd::Node* node, std::size_t k) { nodes_.emplace(node, k); }
   void add_edge(const autograd::Edge& edge, std::size_t k) {
     edges_[edge.function.get()].emplace(edge.input_nr, k);
@@ -41,8 +41,8 @@ class GraphEnds {
   static constexpr std::size_t kInside = SIZE_MAX;
   static constexpr std::size_t kStray = SIZE_MAX - 1;
 
-  // The output for an edge of a replica's graph; or that it leads further into it; or kStray for
-  // one that leads out where no output is.
+  // The candidate for an edge of a replica's graph; or that it leads further into it; or kStray for
+  // one that leads out where no candidate is.
   std::size_t find(const autograd::Edge& edge) const {
     const autograd::Node* const node = edge.function.get();
     if (const auto found = nodes_.find(node); found != nodes_.end()) return found->second;
@@ -66,13 +66,22 @@ struct GraphPart {
   std::vector<std::size_t> outputs;  // of the node, one an end
 };
 
-// Finds the ends of each part. False if a part leads to something else that is trained, which the
-// node would not reach, or if two of them have something in common: then no node may stand for
-// them.
-inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
+// What the replicas' parts of the graph are to be joined by.
+struct JoinPlan {
+  std::vector<GraphPart> parts;
+  autograd::edge_list next;  // of the node
+};
+
+// Finds the ends of each part, and numbers the node's outputs: those of the candidates, whose
+// numbers `ends` has, that a part leads to. False if a part leads to something else that is
+// trained, which the node would not reach, or if two of them have something in common: then no node
+// may stand for them.
+inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
+                      const autograd::edge_list& candidates) {
+  std::vector<std::size_t> outputs(candidates.size(), GraphEnds::kStray);
   std::unordered_map<const autograd::Node*, std::size_t> visited;  // and by which part
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    GraphPart& part = parts[i];
+  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+    GraphPart& part = plan.parts[i];
     std::vector<const autograd::Node*> pending;
     const auto visit = [&](const autograd::Edge& edge) {
       const auto [place, is_new] = visited.emplace(edge.function.get(), i);
@@ -88,15 +97,19 @@ inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
       pending.pop_back();
       for (const autograd::Edge& edge : node->next_edges()) {
         if (!edge.is_valid()) continue;
-        const std::size_t output = ends.find(edge);
-        if (output == GraphEnds::kStray) return false;
-        if (output == GraphEnds::kInside) {
+        const std::size_t end = ends.find(edge);
+        if (end == GraphEnds::kStray) return false;
+        if (end == GraphEnds::kInside) {
           if (!visit(edge)) return false;
           continue;
         }
         if (!found.insert(edge).second) continue;
+        if (outputs[end] == GraphEnds::kStray) {
+          outputs[end] = plan.next.size();
+          plan.next.push_back(candidates[end]);
+        }
         part.ends.push_back(edge);
-        part.outputs.push_back(output);
+        part.outputs.push_back(outputs[end]);
       }
     }
   }

@@ -58,9 +58,10 @@ class ReplicaSet {
   }
 
   // What gradients of a replica's graph are for: nodes that stand for trained tensors of the
-  // module, with the index of each in `trained()`.
+  // module, with the index of each in `edges()`.
   const std::unordered_map<const autograd::Node*, std::size_t>& ends() const { return ends_; }
-  const std::vector<at::Tensor>& trained() const { return trained_; }
+  // The gradient edge of each tensor of the module; none for one that is not trained.
+  const autograd::edge_list& edges() const { return edges_; }
 
   // Makes each floating-point buffer of the module, unless all replicas that have run have the same
   // in it, the mean of theirs.
@@ -97,40 +98,30 @@ class ReplicaSet {
       copies_.emplace_back(module_, originals_, devices_[i], factory_);
     }
     ends_.clear();
-    trained_.clear();
-    wanted_.clear();
+    edges_.clear();
   }
 
   // Makes gradients flow from the copies to the module, unless they do already.
   void connect() {
-    std::vector<const void*> wanted;
+    autograd::edge_list edges;
     for (const ModuleTensor& original : originals_) {
-      const at::Tensor& tensor = original.tensor;
-      wanted.push_back(tensor.requires_grad() ? autograd::impl::gradient_edge(tensor).function.get()
-                                              : nullptr);
+      const bool trained = original.tensor.requires_grad();
+      edges.push_back(trained ? autograd::impl::gradient_edge(original.tensor) : autograd::Edge());
     }
-    if (wanted == wanted_) return;
+    if (edges == edges_) return;
     ends_.clear();
-    trained_.clear();
-    edges_.clear();
     std::map<const c10::TensorImpl*, NodePtr> nodes;  // one for a tensor, whatever its names
     for (std::size_t j = 0; j < originals_.size(); ++j) {
       const at::Tensor& original = originals_[j].tensor;
-      if (!original.requires_grad()) {
-        for (ModuleCopy& copy : copies_) copy.connect(j, nullptr);
-        continue;
-      }
       NodePtr& node = nodes[original.unsafeGetTensorImpl()];
-      if (!node) {
+      if (!node && edges[j].is_valid()) {
         node = make_node<ReduceAdd>(original).first;
-        edges_.push_back(autograd::impl::gradient_edge(original));
-        ends_.emplace(edges_.back().function.get(), trained_.size());
-        ends_.emplace(node.get(), trained_.size());
-        trained_.push_back(original);
+        ends_.emplace(edges[j].function.get(), j);
+        ends_.emplace(node.get(), j);
       }
       for (ModuleCopy& copy : copies_) copy.connect(j, node);
     }
-    wanted_ = std::move(wanted);
+    edges_ = std::move(edges);
   }
 
   const ModulePtr module_;
@@ -138,10 +129,8 @@ class ReplicaSet {
   const ModuleFactory factory_;
   std::vector<ModuleTensor> originals_;
   std::vector<ModuleCopy> copies_;  // of the devices but the first; empty: not made yet
-  // What connect() has built: the node behind each original, null for one that is not trained.
-  std::vector<const void*> wanted_;
-  std::vector<at::Tensor> trained_;
-  autograd::edge_list edges_;  // keeps these nodes, whose addresses are compared
+  // What connect() has built. The edges keep the module's nodes, whose addresses are compared.
+  autograd::edge_list edges_;
   std::unordered_map<const autograd::Node*, std::size_t> ends_;
 };
 
