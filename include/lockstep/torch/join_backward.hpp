@@ -63,9 +63,9 @@ void join_backward(std::vector<Output>& outputs, const std::vector<Arguments>& a
   }
   if (!find_ends(plan, ends, candidates)) return;
 
-  const auto [node, raw] = make_node<ParallelBackward>(std::move(plan.parts), std::move(plan.next));
+  const auto node = make_node<ParallelBackward>(std::move(plan.parts), std::move(plan.next));
   for (at::Tensor* const tensor : tensors) {
-    const std::uint32_t input = raw->add_input_metadata(*tensor);
+    const std::uint32_t input = node->add_input_metadata(*tensor);
     *tensor = tensor->detach();
     autograd::impl::set_gradient_edge(*tensor, {node, input});
   }

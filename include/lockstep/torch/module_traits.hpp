@@ -37,7 +37,7 @@ const std::shared_ptr<Net>& pointer_of(const ::torch::nn::ModuleHolder<Net>& hol
 }
 
 template <class Handle>
-using NetOf = std::remove_reference_t<decltype(*pointer_of(std::declval<const Handle&>()))>;
+using NetOf = std::remove_reference_t<decltype(*detail::pointer_of(std::declval<const Handle&>()))>;
 
 }  // namespace detail
 

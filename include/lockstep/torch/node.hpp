@@ -20,15 +20,12 @@ namespace autograd = ::torch::autograd;
 using NodePtr = decltype(autograd::Edge::function);
 
 template <class N, class Pointer = NodePtr, class... Args>
-std::pair<Pointer, N*> make_node(Args&&... args) {
+Pointer make_node(Args&&... args) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
-    N* const node = new N(std::forward<Args>(args)...);
     // LibTorch's deleteNode, found by its argument, since newer ones have none.
-    return {Pointer(node, [](N* old) { deleteNode(old); }), node};
+    return Pointer(new N(std::forward<Args>(args)...), [](N* old) { deleteNode(old); });
   } else {
-    auto node = c10::make_intrusive<N>(std::forward<Args>(args)...);
-    N* const raw = node.get();
-    return {Pointer(std::move(node)), raw};
+    return Pointer(c10::make_intrusive<N>(std::forward<Args>(args)...));
   }
 }
 
@@ -58,7 +55,8 @@ inline at::Tensor added(at::Tensor a, const at::Tensor& b) {
 class ReduceAdd : public autograd::Node {
  public:
   explicit ReduceAdd(const at::Tensor& original)
-      : autograd::Node(edge_to(original)), device_(original.device()) {}
+      : autograd::Node(autograd::edge_list{autograd::impl::gradient_edge(original)}),
+        device_(original.device()) {}
 
   std::string name() const override { return "lockstep::ReduceAdd"; }
 
@@ -71,10 +69,6 @@ class ReduceAdd : public autograd::Node {
   }
 
  private:
-  static autograd::edge_list edge_to(const at::Tensor& original) {
-    return {autograd::impl::gradient_edge(original)};
-  }
-
   const at::Device device_;
 };
 

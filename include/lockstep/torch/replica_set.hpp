@@ -115,7 +115,7 @@ class ReplicaSet {
       const at::Tensor& original = originals_[j].tensor;
       NodePtr& node = nodes[original.unsafeGetTensorImpl()];
       if (!node && edges[j].is_valid()) {
-        node = make_node<ReduceAdd>(original).first;
+        node = make_node<ReduceAdd>(original);
         ends_.emplace(edges[j].function.get(), j);
         ends_.emplace(node.get(), j);
       }
