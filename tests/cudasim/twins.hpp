@@ -18,6 +18,7 @@ inline const dim3 gridDim;
 
 #include <cudasim/cudasim.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
@@ -86,10 +87,12 @@ void register_kernel() {
 template <class... F>
 void register_kernels(Kernels<F...>);
 
-// Of a Call, those of what it launches.
+// Of a list, all of them; of a Call, those of what it launches.
 template <class F>
 bool register_one() {
-  if constexpr (ls::cuda::IsCall<F>) {
+  if constexpr (std::derived_from<F, ls::cuda::KernelList>) {
+    register_kernels(F());
+  } else if constexpr (ls::cuda::IsCall<F>) {
     register_kernels(typename ls::cuda::CudaCall<F>::kernels{});
   } else {
     register_kernel<F>();

@@ -19,8 +19,8 @@
 // All that the library launches: functors, and Calls.
 namespace lockstep::cuda {
 
-using AllKernels = Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, ReduceCalls,
-                        ChannelCalls, LayerNormCalls, SoftmaxCalls, LossCalls, PoolingCalls,
-                        MatmulCalls, ConvCalls, RnnCalls, IndexCalls>::type;
+using AllKernels =
+    Kernels<FunctorKernels, CopyKernels, CopyTogether, ReduceCalls, ChannelCalls, LayerNormCalls,
+            SoftmaxCalls, LossCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, IndexCalls>;
 
 }  // namespace lockstep::cuda

@@ -70,7 +70,7 @@ struct ProductTerm {
 
 template <class T>
 struct CudaCall<detail::ChannelMomentsCall<T>> {
-  using kernels = typename Join<SumKernels<ValueTerm<T>>, SumKernels<SquareApartTerm<T>>>::type;
+  using kernels = Kernels<SumKernels<ValueTerm<T>>, SumKernels<SquareApartTerm<T>>>;
   static void run(detail::StreamState& stream, const detail::ChannelMomentsCall<T>& call) {
     const auto count =
         static_cast<double>(std::max<std::size_t>(call.axis.outer * call.axis.inner, 1));
@@ -109,6 +109,6 @@ struct CudaCall<detail::ChannelGradientCall<T>>
 
 using ChannelCalls =
     ForFloating<detail::ChannelSumCall, detail::ChannelMomentsCall, detail::ChannelDotCall,
-                detail::ChannelAffineCall, detail::ChannelGradientCall>::type;
+                detail::ChannelAffineCall, detail::ChannelGradientCall>;
 
 }  // namespace lockstep::cuda

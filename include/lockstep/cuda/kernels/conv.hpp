@@ -78,6 +78,6 @@ template <class T>
 using ConvCallsOf = Kernels<detail::ConvCall<T, detail::ConvPass::forward>,
                             detail::ConvCall<T, detail::ConvPass::input_grad>,
                             detail::ConvCall<T, detail::ConvPass::weight_grad>>;
-using ConvCalls = Join<ConvCallsOf<float>, ConvCallsOf<double>>::type;
+using ConvCalls = ForFloating<ConvCallsOf>;
 
 }  // namespace lockstep::cuda

@@ -80,20 +80,16 @@ struct CudaCall<detail::WhereCall<T>> {
 
 // The cast between two types; none from a type to itself.
 template <class To, class From>
-struct CastKernels {
-  using type = std::conditional_t<std::is_same_v<To, From>, Kernels<>,
-                                  Kernels<detail::CastKernel<To, From>>>;
-};
+using Cast = std::conditional_t<std::is_same_v<To, From>, Kernels<>, detail::CastKernel<To, From>>;
 template <class From, class... To>
-struct CastsFrom : Join<typename CastKernels<To, From>::type...> {};
+struct CastsFrom : Kernels<Cast<To, From>...> {};
 template <class... T>
-struct CastsBetween : Join<typename CastsFrom<T, T...>::type...> {};
+struct CastsBetween : Kernels<CastsFrom<T, T...>...> {};
 
 // Half precision is converted to and from f32 alone; other casts go through that.
 using CopyKernels =
-    Join<ForMoved<detail::StridedCopyKernel>::type, ForMoved<detail::WhereCall>::type,
-         CastsBetween<float, double, std::int64_t, std::int32_t, std::uint8_t, bool>::type,
-         CastsFrom<float, Half, BFloat16>::type, CastKernels<float, Half>::type,
-         CastKernels<float, BFloat16>::type>::type;
+    Kernels<ForMoved<detail::StridedCopyKernel>, ForMoved<detail::WhereCall>,
+            CastsBetween<float, double, std::int64_t, std::int32_t, std::uint8_t, bool>,
+            CastsFrom<float, Half, BFloat16>, Cast<float, Half>, Cast<float, BFloat16>>;
 
 }  // namespace lockstep::cuda

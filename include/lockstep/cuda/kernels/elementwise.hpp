@@ -14,13 +14,10 @@ namespace lockstep::cuda {
 
 // (Out is the type of the result.)
 template <class In, class Out, class... F>
-struct UnaryKernels {
-  using type = Kernels<detail::UnaryKernel<In, Out, F>...>;
-};
+struct UnaryKernels : Kernels<detail::UnaryKernel<In, Out, F>...> {};
 template <class In, class Out, class... F>
-struct BinaryKernels {
-  using type = Kernels<detail::BinaryKernel<In, Out, F>..., detail::BroadcastCall<In, Out, F>...>;
-};
+struct BinaryKernels
+    : Kernels<detail::BinaryKernel<In, Out, F>..., detail::BroadcastCall<In, Out, F>...> {};
 
 template <class In, class Out, class F>
 struct BroadcastKernel {

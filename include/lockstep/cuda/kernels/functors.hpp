@@ -26,50 +26,45 @@ namespace lockstep::cuda {
 // Of f32, f64, i64 and i32.
 template <class T>
 struct NumericFunctors
-    : Join<typename UnaryKernels<T, T, detail::Relu<T>, detail::Abs<T>, detail::Square<T>,
-                                 detail::Clamp<T>, detail::BindRight<T, detail::Plus<T>>,
-                                 detail::BindLeft<T, detail::Minus<T>>,
-                                 detail::BindRight<T, detail::Times<T>>>::type,
-           typename BinaryKernels<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>,
-                                  detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>::type,
-           typename UnaryKernels<T, bool, detail::CompareTo<T>>::type,
-           typename BinaryKernels<T, bool, detail::Compare<T>>::type,
-           Kernels<detail::AddInPlaceKernel<T>>> {};
+    : Kernels<
+          UnaryKernels<T, T, detail::Relu<T>, detail::Abs<T>, detail::Square<T>, detail::Clamp<T>,
+                       detail::BindRight<T, detail::Plus<T>>, detail::BindLeft<T, detail::Minus<T>>,
+                       detail::BindRight<T, detail::Times<T>>>,
+          BinaryKernels<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>,
+                        detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>,
+          UnaryKernels<T, bool, detail::CompareTo<T>>, BinaryKernels<T, bool, detail::Compare<T>>,
+          detail::AddInPlaceKernel<T>> {};
 
 // A kernel for one parameter, and for many.
 template <class... F>
-struct AloneAndTogether {
-  using type = Kernels<F..., detail::TogetherKernel<F>...>;
-};
+struct AloneAndTogether : Kernels<F..., detail::TogetherKernel<F>...> {};
 
 // Of f32 and f64 besides.
 template <class T>
 struct FloatingFunctors
-    : Join<typename UnaryKernels<
-               T, T, detail::Exp<T>, detail::Log<T>, detail::Sqrt<T>, detail::Tanh<T>,
-               detail::Sigmoid<T>, detail::Pow<T>, detail::Sign<T>, detail::InverseRoot<T>,
-               detail::Silu<T>, detail::LeakyRelu<T>, detail::Gelu<T>, detail::GeluTanh<T>,
-               detail::BindRight<T, detail::Over<T>>, detail::BindLeft<T, detail::Over<T>>>::type,
-           typename BinaryKernels<
-               T, T, detail::Over<T>, detail::MaximumShare<T>, detail::ReluGradient<T>,
-               detail::TanhGradient<T>, detail::SigmoidGradient<T>, detail::InverseRootGradient<T>,
-               detail::ClampGradient<T>, detail::SiluGradient<T>, detail::LeakyReluGradient<T>,
-               detail::GeluGradient<T>, detail::GeluTanhGradient<T>, detail::BinaryCrossEntropy<T>,
-               detail::BinaryCrossEntropyOfLogit<T>>::type,
-           typename UnaryKernels<bool, T, detail::MaskBias<T>>::type,
-           typename AloneAndTogether<detail::SgdKernel<T>, detail::SgdMomentumKernel<T>,
-                                     detail::AdamKernel<T>>::type,
-           Kernels<detail::CausalBias<T>, detail::DropoutKernel<T>, detail::MoveRunningKernel<T>,
-                   detail::BatchScaleKernel<T>, detail::BatchGradientKernel<T>>> {};
+    : Kernels<
+          UnaryKernels<T, T, detail::Exp<T>, detail::Log<T>, detail::Sqrt<T>, detail::Tanh<T>,
+                       detail::Sigmoid<T>, detail::Pow<T>, detail::Sign<T>, detail::InverseRoot<T>,
+                       detail::Silu<T>, detail::LeakyRelu<T>, detail::Gelu<T>, detail::GeluTanh<T>,
+                       detail::BindRight<T, detail::Over<T>>, detail::BindLeft<T, detail::Over<T>>>,
+          BinaryKernels<T, T, detail::Over<T>, detail::MaximumShare<T>, detail::ReluGradient<T>,
+                        detail::TanhGradient<T>, detail::SigmoidGradient<T>,
+                        detail::InverseRootGradient<T>, detail::ClampGradient<T>,
+                        detail::SiluGradient<T>, detail::LeakyReluGradient<T>,
+                        detail::GeluGradient<T>, detail::GeluTanhGradient<T>,
+                        detail::BinaryCrossEntropy<T>, detail::BinaryCrossEntropyOfLogit<T>>,
+          UnaryKernels<bool, T, detail::MaskBias<T>>,
+          AloneAndTogether<detail::SgdKernel<T>, detail::SgdMomentumKernel<T>,
+                           detail::AdamKernel<T>>,
+          detail::CausalBias<T>, detail::DropoutKernel<T>, detail::MoveRunningKernel<T>,
+          detail::BatchScaleKernel<T>, detail::BatchGradientKernel<T>> {};
 
 template <template <class> class F>
 struct ForAll
     : ForEach<F, float, double, Half, BFloat16, std::int64_t, std::int32_t, std::uint8_t, bool> {};
 
 using FunctorKernels =
-    Join<ForAll<detail::FillKernel>::type, ForAll<distributed::detail::CombineKernel>::type,
-         NumericFunctors<float>::type, NumericFunctors<double>::type,
-         NumericFunctors<std::int64_t>::type, NumericFunctors<std::int32_t>::type,
-         FloatingFunctors<float>::type, FloatingFunctors<double>::type>::type;
+    Kernels<ForAll<detail::FillKernel>, ForAll<distributed::detail::CombineKernel>,
+            ForNumeric<NumericFunctors>, ForFloating<FloatingFunctors>>;
 
 }  // namespace lockstep::cuda

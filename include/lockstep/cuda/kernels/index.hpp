@@ -177,7 +177,7 @@ struct CudaCall<detail::PutRowsCall<T>> {
 };
 
 using IndexCalls =
-    Join<ForMoved<detail::TakeCall>::type,
-         ForFloating<detail::AddTakenCall, detail::SumRowsCall, detail::PutRowsCall>::type>::type;
+    Kernels<ForMoved<detail::TakeCall>,
+            ForFloating<detail::AddTakenCall, detail::SumRowsCall, detail::PutRowsCall>>;
 
 }  // namespace lockstep::cuda

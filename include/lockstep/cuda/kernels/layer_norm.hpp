@@ -109,7 +109,7 @@ struct CudaCall<detail::LayerNormCall<T>> {
 
 template <class T>
 struct CudaCall<detail::LayerNormGradCall<T>> {
-  using kernels = typename Join<Kernels<LayerNormGradRows<T>>, SumKernels<ValueTerm<T>>>::type;
+  using kernels = Kernels<LayerNormGradRows<T>, SumKernels<ValueTerm<T>>>;
   static void run(detail::StreamState& stream, const detail::LayerNormGradCall<T>& call) {
     const Shape shape{static_cast<std::int64_t>(call.mean().size),
                       static_cast<std::int64_t>(call.width)};
@@ -127,6 +127,6 @@ struct CudaCall<detail::LayerNormGradCall<T>> {
   }
 };
 
-using LayerNormCalls = ForFloating<detail::LayerNormCall, detail::LayerNormGradCall>::type;
+using LayerNormCalls = ForFloating<detail::LayerNormCall, detail::LayerNormGradCall>;
 
 }  // namespace lockstep::cuda

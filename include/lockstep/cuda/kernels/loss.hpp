@@ -65,7 +65,7 @@ struct ClassLossRows {
 
 template <class T>
 struct CudaCall<detail::ClassLossCall<T>> {
-  using kernels = typename Join<Kernels<ClassLossRows<T>>, SumKernels<ValueTerm<T>>>::type;
+  using kernels = Kernels<ClassLossRows<T>, SumKernels<ValueTerm<T>>>;
   static void run(detail::StreamState& stream, const detail::ClassLossCall<T>& call) {
     const bool by_thread = !call.of_logits || call.axis.inner >= kLanes;
     const View<IndexFault> fault = IndexFaults::instance().of(stream);
@@ -126,7 +126,7 @@ struct SquaredErrors {
 
 template <class T>
 struct CudaCall<detail::MseLossCall<T>> {
-  using kernels = typename Join<Kernels<SquaredErrors<T>>, SumKernels<SquaredErrorTerm<T>>>::type;
+  using kernels = Kernels<SquaredErrors<T>, SumKernels<SquaredErrorTerm<T>>>;
   static void run(detail::StreamState& stream, const detail::MseLossCall<T>& call) {
     if (call.reduction == Reduction::none) {
       launch_kernel(stream, call.out.size, SquaredErrors<T>{call.a, call.b, call.out});
@@ -151,6 +151,6 @@ template <class T>
 struct CudaCall<detail::MseGradCall<T>> : ElementCall<MseGradElements<T>> {};
 
 using LossCalls = ForFloating<detail::ClassLossCall, detail::ClassGradCall, detail::MseLossCall,
-                              detail::MseGradCall>::type;
+                              detail::MseGradCall>;
 
 }  // namespace lockstep::cuda

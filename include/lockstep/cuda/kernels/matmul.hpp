@@ -118,6 +118,6 @@ struct CudaCall<detail::Gemm<T>> {
   }
 };
 
-using MatmulCalls = Kernels<detail::Gemm<float>, detail::Gemm<double>>;
+using MatmulCalls = ForFloating<detail::Gemm>;
 
 }  // namespace lockstep::cuda

@@ -119,6 +119,6 @@ template <class T>
 struct CudaCall<detail::PoolScatterCall<T>> : ElementCall<PoolScatterPixels<T>> {};
 
 using PoolingCalls = ForFloating<detail::MaxPoolCall, detail::PoolScatterCall, detail::AvgPoolCall,
-                                 detail::AvgSpreadCall>::type;
+                                 detail::AvgSpreadCall>;
 
 }  // namespace lockstep::cuda

@@ -59,6 +59,6 @@ using SumCalls = Kernels<detail::SumCall<float, float>, detail::SumCall<double, 
                          detail::SumCall<std::int64_t, std::int64_t>,
                          detail::SumCall<std::int32_t, std::int64_t>,
                          detail::SumCall<std::uint8_t, std::int64_t>>;
-using ReduceCalls = Join<SumCalls, ForNumeric<detail::ArgmaxCall>::type>::type;
+using ReduceCalls = Kernels<SumCalls, ForNumeric<detail::ArgmaxCall>>;
 
 }  // namespace lockstep::cuda

@@ -202,14 +202,13 @@ struct CudaCall<detail::RecurrentBackward<T, Cell>> {
 };
 
 template <class T, class... Cell>
-struct RecurrentCalls {
-  using type = Kernels<detail::RecurrentReserve<T, Cell>..., detail::RecurrentForward<T, Cell>...,
-                       detail::RecurrentBackward<T, Cell>...>;
-};
+struct RecurrentCalls
+    : Kernels<detail::RecurrentReserve<T, Cell>..., detail::RecurrentForward<T, Cell>...,
+              detail::RecurrentBackward<T, Cell>...> {};
 template <class T>
 struct RecurrentCallsOf
     : RecurrentCalls<T, detail::TanhCell, detail::ReluCell, detail::LstmCell, detail::GruCell> {};
 
-using RnnCalls = Join<RecurrentCallsOf<float>::type, RecurrentCallsOf<double>::type>::type;
+using RnnCalls = ForFloating<RecurrentCallsOf>;
 
 }  // namespace lockstep::cuda

@@ -152,6 +152,6 @@ template <class T>
 using SoftmaxCallsOf = Kernels<detail::SoftmaxCall<T, false>, detail::SoftmaxCall<T, true>,
                                detail::SoftmaxGradCall<T, false>, detail::SoftmaxGradCall<T, true>>;
 
-using SoftmaxCalls = Join<SoftmaxCallsOf<float>, SoftmaxCallsOf<double>>::type;
+using SoftmaxCalls = ForFloating<SoftmaxCallsOf>;
 
 }  // namespace lockstep::cuda

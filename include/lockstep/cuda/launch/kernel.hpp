@@ -8,6 +8,7 @@
 #include <lockstep/device/stream.hpp>
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -15,29 +16,16 @@
 
 namespace lockstep::cuda {
 
-// A list of functors, or of lists of them.
+// A list of functors, and of other lists.
+struct KernelList {};
 template <class... F>
-struct Kernels {};
-
-// Several lists as one.
-template <class... Lists>
-struct Join {
-  using type = Kernels<>;
-};
-template <class... F>
-struct Join<Kernels<F...>> {
-  using type = Kernels<F...>;
-};
-template <class... F, class... G, class... Rest>
-struct Join<Kernels<F...>, Kernels<G...>, Rest...> : Join<Kernels<F..., G...>, Rest...> {};
+struct Kernels : KernelList {};
 
 // One template for several element types. (Structs, as nvcc drops an alias template's pack.)
 template <template <class> class F, class... T>
-struct ForEach {
-  using type = Kernels<F<T>...>;
-};
+struct ForEach : Kernels<F<T>...> {};
 template <template <class> class... F>
-struct ForFloating : Join<typename ForEach<F, float, double>::type...> {};
+struct ForFloating : Kernels<ForEach<F, float, double>...> {};
 template <template <class> class F>
 struct ForNumeric : ForEach<F, float, double, std::int64_t, std::int32_t> {};
 
@@ -123,11 +111,24 @@ void launch_slot(detail::StreamState& stream, std::size_t count, const void* fun
   }
 }
 
+template <class... F>
+void fill_slots(Kernels<F...>);
+
+// The slot of a functor, or all those of a list.
+template <class F>
+bool fill_one() {
+  if constexpr (std::derived_from<F, KernelList>) {
+    fill_slots(F());
+  } else {
+    detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release);
+  }
+  return true;
+}
+
 // (No fold: compilers limit the depth of an expression.)
 template <class... F>
 void fill_slots(Kernels<F...>) {
-  [[maybe_unused]] const std::initializer_list<bool> filled{
-      (detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release), true)...};
+  [[maybe_unused]] const std::initializer_list<bool> filled{fill_one<F>()...};
 }
 
 }  // namespace lockstep::cuda
