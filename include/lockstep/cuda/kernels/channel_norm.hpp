@@ -23,7 +23,7 @@ namespace lockstep::cuda {
 
 // The sum of the terms of each channel, divided.
 template <class Term>
-void launch_channel_sums(detail::StreamState& stream, const SumOperands<Term>& in,
+void launch_channel_sums(detail::StreamState& stream, const SumOperands<typename Term::In>& in,
                          const View<typename Term::Out>& out, const detail::Axis& axis,
                          double divisor = 1) {
   const auto outer = static_cast<std::int64_t>(axis.outer);
@@ -47,10 +47,8 @@ struct SquareApartTerm {
   using In = T;
   using Sum = double;
   using Out = T;
-  template <class Kernel>
-  LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t k) {
-    const double apart =
-        static_cast<double>(kernel.a.data[offset]) - static_cast<double>(kernel.centre[k]);
+  LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t k) {
+    const double apart = static_cast<double>(in.a.data[offset]) - static_cast<double>(in.centre[k]);
     return apart * apart;
   }
 };
@@ -61,10 +59,9 @@ struct ProductTerm {
   using In = T;
   using Sum = double;
   using Out = T;
-  template <class Kernel>
-  LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t k) {
-    const T apart = kernel.b.data[offset] - detail::channel_value(kernel.centre, k);
-    return static_cast<double>(kernel.a.data[offset]) * static_cast<double>(apart);
+  LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t k) {
+    const T apart = in.b.data[offset] - detail::channel_value(in.centre, k);
+    return static_cast<double>(in.a.data[offset]) * static_cast<double>(apart);
   }
 };
 

@@ -25,7 +25,7 @@ using detail::Axis;
 
 // The sum or the mean of the terms of `count` elements; of none the mean is NaN.
 template <class Term>
-void reduce_losses(detail::StreamState& stream, const SumOperands<Term>& in,
+void reduce_losses(detail::StreamState& stream, const SumOperands<typename Term::In>& in,
                    const View<typename Term::Out>& out, Reduction reduction, std::size_t count) {
   const Shape all{static_cast<std::int64_t>(count)};
   const auto walk = detail::make_walk<1>(all, {Shape{1}});
@@ -106,9 +106,8 @@ struct SquaredErrorTerm {
   using In = T;
   using Sum = double;
   using Out = T;
-  template <class Kernel>
-  LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t) {
-    const T difference = kernel.a.data[offset] - kernel.b.data[offset];
+  LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t) {
+    const T difference = in.a.data[offset] - in.b.data[offset];
     return static_cast<double>(difference * difference);
   }
 };

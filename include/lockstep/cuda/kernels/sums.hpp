@@ -20,17 +20,23 @@
 // are depends on the shape alone, so that the same input gives the same bits.
 namespace lockstep::cuda {
 
+template <class T>
+struct SumOperands {
+  View<const T> a;
+  View<const T> b = {};       // the operands that the term does not have are empty
+  View<const T> centre = {};  // one element a sum
+};
+
 // What is added up is a Term: it has the types In of its operands, Sum and Out, and a function
-// at(kernel, offset, k) that gives the element at an offset of the operands for sum number k.
+// at(operands, offset, k) that gives the element at an offset of the operands for sum number k.
 
 template <class T, class Result = T>
 struct ValueTerm {
   using In = T;
   using Sum = detail::SumOf<T>;
   using Out = Result;
-  template <class Kernel>
-  LOCKSTEP_HD static Sum at(const Kernel& kernel, std::int64_t offset, std::size_t) {
-    return static_cast<Sum>(kernel.a.data[offset]);
+  LOCKSTEP_HD static Sum at(const SumOperands<T>& in, std::int64_t offset, std::size_t) {
+    return static_cast<Sum>(in.a.data[offset]);
   }
 };
 
@@ -39,11 +45,9 @@ template <class Term>
 struct SumKernel {
   using Sum = typename Term::Sum;
 
-  View<const typename Term::In> a;
-  View<const typename Term::In> b;       // the operands that the term does not have are empty
-  View<const typename Term::In> centre;  // one element a sum
-  View<Sum> parts;                       // empty if there is one part a sum
-  View<typename Term::Out> out;          // empty if there are several
+  SumOperands<typename Term::In> in;
+  View<Sum> parts;               // empty if there is one part a sum
+  View<typename Term::Out> out;  // empty if there are several
   StridedIndex<1> kept;
   StridedIndex<1> reduced;
   bool by_thread;
@@ -101,12 +105,12 @@ struct SumKernel {
     LOCKSTEP_UNROLL(1)
     for (; count >= kAtATime; count -= kAtATime) {
       Sum terms_read[kAtATime];
-      for (Sum& term : terms_read) term = Term::at(*this, offsets.next(), k);
+      for (Sum& term : terms_read) term = Term::at(in, offsets.next(), k);
       for (const Sum& term : terms_read) sum += term;
     }
     if constexpr (kAtATime > 1) {
       LOCKSTEP_UNROLL(1)
-      for (; count > 0; --count) sum += Term::at(*this, offsets.next(), k);
+      for (; count > 0; --count) sum += Term::at(in, offsets.next(), k);
     }
     return sum;
   }
@@ -172,20 +176,13 @@ struct SumPartsKernel {
 template <class Term>
 using SumKernels = Kernels<SumKernel<Term>, SumPartsKernel<typename Term::Sum, typename Term::Out>>;
 
-template <class Term>
-struct SumOperands {
-  View<const typename Term::In> a;
-  View<const typename Term::In> b = {};
-  View<const typename Term::In> centre = {};
-};
-
 // So many terms of all sums together are in a GPU's cache (of 40 MB and more), with what lies
 // beside them.
 inline constexpr std::size_t kMostByWarps = std::size_t{1} << 20U;
 
 // out[k] = the sum of the terms over `reduced`, divided, for every k of `kept`.
 template <class Term>
-void launch_sum(detail::StreamState& stream, const SumOperands<Term>& in,
+void launch_sum(detail::StreamState& stream, const SumOperands<typename Term::In>& in,
                 const View<typename Term::Out>& out, const detail::Walk<1>& kept,
                 const detail::Walk<1>& reduced, double divisor) {
   using Sum = typename Term::Sum;
@@ -208,10 +205,10 @@ void launch_sum(detail::StreamState& stream, const SumOperands<Term>& in,
 
   const bool one = parts == 1;
   const ScratchOf<Sum> partial(stream, one ? 0 : parts * sums);
-  launch_kernel(stream, parts * sums,
-                SumKernel<Term>{in.a, in.b, in.centre, partial.view(), one ? out : View<Out>{},
-                                strided_index(kept), strided_index(reduced), by_thread, sums, terms,
-                                terms_of_part, divisor});
+  launch_kernel(
+      stream, parts * sums,
+      SumKernel<Term>{in, partial.view(), one ? out : View<Out>{}, strided_index(kept),
+                      strided_index(reduced), by_thread, sums, terms, terms_of_part, divisor});
   if (!one) {
     launch_kernel(stream, sums,
                   SumPartsKernel<Sum, Out>{partial.const_view(), out, sums, parts, divisor});
