@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cudasim/twins.hpp>
 
-#include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
@@ -73,6 +72,8 @@ TEST(StridedFours, BroadcastOperands) {
       {{3, 8}, {{{1, 3}, {8, 1}}}, false},
       {{3, 8}, {{{12, 1}, {0, 1}}}, true},
       {{2, 3, 4}, {{{12, 4, 1}, {4, 0, 1}}}, true},
+      {{2, 3, 8}, {{{24, 8, 1}, {0, 1, 0}}}, true},
+      {{2, 3, 6}, {{{18, 6, 1}, {0, 1, 0}}}, false},
       {{8}, {{{1}, {0}}}, true},
       {{1}, {{{1}, {1}}}, false},
       {{2, 8}, {{{16, 2}, {0, 1}}}, false},
@@ -132,25 +133,6 @@ TEST(StridedFours, Copies) {
       run_each(count, kernel);
       ASSERT_TRUE(std::equal(out.data, out.data + room_out, expected.data))
           << "case " << number << ", shifted " << shifted;
-    }
-  }
-}
-
-TEST(StridedFours, ABiasOfChannels) {
-  constexpr std::size_t kChannels = 3;
-  const Numbers bias(kChannels, 0, 100);
-  for (const std::size_t pixels : {std::size_t{8}, std::size_t{4}, std::size_t{6}}) {
-    const std::size_t count = 2 * kChannels * pixels;
-    for (std::size_t offset = 0; offset < 2; ++offset) {
-      const Numbers images(count, offset, 0);
-      const Numbers expected(count, 0, 0);
-      AddChannelBias<float> kernel{{bias.data, kChannels}, {images.data, count}, pixels};
-      EXPECT_EQ(Fours<AddChannelBias<float>>::fit(kernel), pixels % 4 == 0 && offset == 0);
-      run_all_threads(count, kernel);
-      kernel.images.data = expected.data;
-      run_each(count, kernel);
-      ASSERT_TRUE(std::equal(images.data, images.data + count, expected.data)) << pixels;
-      EXPECT_EQ(images.data[pixels], static_cast<float>(pixels) + 101);
     }
   }
 }

@@ -2,53 +2,26 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/launch/fours.hpp>
+#include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
-#include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/libraries/conv_plan.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/ops/kernels/conv_kernels.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/tensor/fill.hpp>
-
-#include <cstddef>
-#include <cstdint>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/walk.hpp>
 
 // The three passes of a convolution by cuDNN. The host's work space in the calls is empty here.
 namespace lockstep::cuda {
 
-// images[n, c, …] += bias[c]
-template <class T>
-struct AddChannelBias {
-  View<const T> bias;
-  View<T> images;
-  std::size_t pixels;  // of one channel
-
-  LOCKSTEP_HD void operator()(std::size_t i) const { images[i] += of(i); }
-
-  LOCKSTEP_HD T of(std::size_t i) const {
-    return bias[divided(divided(i, pixels).quotient, bias.size).remainder];
-  }
-};
-
-template <class T>
-requires(sizeof(T) == 4) struct Fours<AddChannelBias<T>> {
-  static bool fit(const AddChannelBias<T>& kernel) {
-    return kernel.pixels % 4 == 0 && has_fours(kernel.images);
-  }
-  LOCKSTEP_HD static void run(const AddChannelBias<T>& kernel, std::size_t i) {
-    const T bias = kernel.of(4 * i);
-    Four<T> four = read_four(View<const T>{kernel.images.data, kernel.images.size}, i);
-    for (T& each : four.of) each += bias;
-    write_four(kernel.images, i, four);
-  }
-};
-
 // A sum over no elements is set to zero here: cuDNN takes no operand without elements.
 template <class T, detail::ConvPass pass>
 struct CudaCall<detail::ConvCall<T, pass>> {
-  using kernels = Kernels<detail::FillKernel<T>, AddChannelBias<T>>;
+  using AddBias = detail::BroadcastCall<T, T, detail::Plus<T>>;
+  using kernels = Kernels<detail::FillKernel<T>, AddBias>;
 
   static void run(detail::StreamState& stream, const detail::ConvCall<T, pass>& call) {
     auto& on = static_cast<CudaStream&>(stream);
@@ -68,9 +41,10 @@ struct CudaCall<detail::ConvCall<T, pass>> {
             Pass::run_name, on.device());
     }
     if (call.bias.data == nullptr) return;
-    launch_kernel(
-        stream, call.out.size,
-        AddChannelBias<T>{call.bias, call.out, static_cast<std::size_t>(call.g.pixels())});
+    const Shape images{call.g.batch, call.g.out_channels, call.g.pixels()};
+    const auto walk = detail::make_walk<2>(images, {contiguous_strides(images), Shape{0, 1, 0}});
+    const View<const T> sums{call.out.data, call.out.size};
+    CudaCall<AddBias>::run(stream, {sums, call.bias, call.out, walk, {}});
   }
 };
 

@@ -9,6 +9,7 @@
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/tensor/walk.hpp>
@@ -100,35 +101,28 @@ struct ClassGradElements {
 template <class T>
 struct CudaCall<detail::ClassGradCall<T>> : ElementCall<ClassGradElements<T>> {};
 
-// (a − b)²
+template <class T>
+struct SquaredError {
+  LOCKSTEP_HD T operator()(T a, T b) const { return (a - b) * (a - b); }
+};
+
 template <class T>
 struct SquaredErrorTerm {
   using In = T;
   using Sum = double;
   using Out = T;
   LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t) {
-    const T difference = in.a.data[offset] - in.b.data[offset];
-    return static_cast<double>(difference * difference);
-  }
-};
-
-template <class T>
-struct SquaredErrors {
-  View<const T> a;
-  View<const T> b;
-  View<T> out;
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const T difference = a[i] - b[i];
-    out[i] = difference * difference;
+    return static_cast<double>(SquaredError<T>()(in.a.data[offset], in.b.data[offset]));
   }
 };
 
 template <class T>
 struct CudaCall<detail::MseLossCall<T>> {
-  using kernels = Kernels<SquaredErrors<T>, SumKernels<SquaredErrorTerm<T>>>;
+  using Each = detail::BinaryKernel<T, T, SquaredError<T>>;
+  using kernels = Kernels<Each, SumKernels<SquaredErrorTerm<T>>>;
   static void run(detail::StreamState& stream, const detail::MseLossCall<T>& call) {
     if (call.reduction == Reduction::none) {
-      launch_kernel(stream, call.out.size, SquaredErrors<T>{call.a, call.b, call.out});
+      launch_kernel(stream, call.out.size, Each{call.a, call.b, call.out, {}});
     } else {
       reduce_losses<SquaredErrorTerm<T>>(stream, {call.a, call.b}, call.out, call.reduction,
                                          call.a.size);
