@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <type_traits>
 
 namespace lockstep::cuda {
@@ -105,14 +104,14 @@ struct CudaCall<detail::Gemm<T>> {
     if (problem.batch > std::numeric_limits<std::int32_t>::max()) return false;
     auto& library = per_device<CublasLt>(on.device());
     MatmulDescriptors descriptors(problem, call.bias.data, on.device());
-    const std::optional<MatmulAlgorithm> best = library.algorithm(problem, descriptors);
+    const auto best = library.algorithm(problem, descriptors);
     if (!best) return false;
-    const GpuScratch workspace(on, best->workspace);
+    const GpuScratch workspace(on, best->workspaceSize);
     const T beta = problem.bias ? T(0) : call.beta;
-    check(cublasLtMatmul(library.handle(), descriptors.operation(), &call.alpha, call.b.data,
-                         descriptors.a(), call.a.data, descriptors.b(), &beta, call.c.data,
-                         descriptors.d(), call.c.data, descriptors.d(), &best->algorithm,
-                         workspace.data(), best->workspace, on.handle()),
+    check(cublasLtMatmul(library.handle(), &descriptors.operation, &call.alpha, call.b.data,
+                         &descriptors.a, call.a.data, &descriptors.b, &beta, call.c.data,
+                         &descriptors.d, call.c.data, &descriptors.d, &best->algo, workspace.data(),
+                         best->workspaceSize, on.handle()),
           "cublasLtMatmul", on.device());
     return true;
   }

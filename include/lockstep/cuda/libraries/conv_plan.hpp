@@ -88,7 +88,6 @@ struct LibraryPass<detail::ConvPass::forward> {
   static constexpr auto out = &ConvDescriptors::y;
 
   using Found = cudnnConvolutionFwdAlgoPerf_t;
-  static constexpr int algorithms = CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
   static constexpr auto find = cudnnGetConvolutionForwardAlgorithm_v7;
   static constexpr auto workspace = cudnnGetConvolutionForwardWorkspaceSize;
   static constexpr auto run = cudnnConvolutionForward;
@@ -103,7 +102,6 @@ struct LibraryPass<detail::ConvPass::input_grad> {
   static constexpr auto out = &ConvDescriptors::x;
 
   using Found = cudnnConvolutionBwdDataAlgoPerf_t;
-  static constexpr int algorithms = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT;
   static constexpr auto find = cudnnGetConvolutionBackwardDataAlgorithm_v7;
   static constexpr auto workspace = cudnnGetConvolutionBackwardDataWorkspaceSize;
   static constexpr auto run = cudnnConvolutionBackwardData;
@@ -118,7 +116,6 @@ struct LibraryPass<detail::ConvPass::weight_grad> {
   static constexpr auto out = &ConvDescriptors::w;
 
   using Found = cudnnConvolutionBwdFilterAlgoPerf_t;
-  static constexpr int algorithms = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT;
   static constexpr auto find = cudnnGetConvolutionBackwardFilterAlgorithm_v7;
   static constexpr auto workspace = cudnnGetConvolutionBackwardFilterWorkspaceSize;
   static constexpr auto run = cudnnConvolutionBackwardFilter;
@@ -134,7 +131,8 @@ struct ConvPlan {
   std::size_t workspace = 0;
 
   ConvPlan(const CudnnOnStream& cudnn, const ConvKey& key) : descriptors(key, cudnn.device()) {
-    std::array<typename Pass::Found, 2 * Pass::algorithms> found{};
+    // The library has the most algorithms for forward; each may come with two types of math.
+    std::array<typename Pass::Found, 2 * CUDNN_CONVOLUTION_FWD_ALGO_COUNT> found{};
     int count = 0;
     check(Pass::find(cudnn.handle(), first(), second(), descriptors.conv.get(), out(),
                      static_cast<int>(found.size()), &count, found.data()),

@@ -6,6 +6,7 @@
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <compare>
 #include <cstddef>
@@ -56,11 +57,6 @@ struct MatmulProblem {
   friend auto operator<=>(const MatmulProblem&, const MatmulProblem&) = default;
 };
 
-struct MatmulAlgorithm {
-  cublasLtMatmulAlgo_t algorithm;
-  std::size_t workspace;
-};
-
 // The compute type of f32 at a precision.
 inline cublasComputeType_t compute_type(MatmulPrecision precision) {
   if (precision == MatmulPrecision::high) return CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -69,11 +65,11 @@ inline cublasComputeType_t compute_type(MatmulPrecision precision) {
 }
 
 // The library's descriptors of a problem.
-class MatmulDescriptors {
+class MatmulDescriptors : detail::NonCopyable {
  public:
   MatmulDescriptors(const MatmulProblem& problem, const void* bias, Device device)
       : device_(device) {
-    check(cublasLtMatmulDescInit(&operation_, problem.compute, problem.type),
+    check(cublasLtMatmulDescInit(&operation, problem.compute, problem.type),
           "cublasLtMatmulDescInit", device);
     set(CUBLASLT_MATMUL_DESC_TRANSA, transpose(problem.trans_a));
     set(CUBLASLT_MATMUL_DESC_TRANSB, transpose(problem.trans_b));
@@ -81,24 +77,20 @@ class MatmulDescriptors {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     }
-    init(a_, problem.a, problem);
-    init(b_, problem.b, problem);
-    init(d_, problem.d, problem);
+    init(a, problem.a, problem);
+    init(b, problem.b, problem);
+    init(d, problem.d, problem);
   }
-  MatmulDescriptors(const MatmulDescriptors&) = delete;
-  MatmulDescriptors& operator=(const MatmulDescriptors&) = delete;
 
-  cublasLtMatmulDesc_t operation() { return &operation_; }
-  cublasLtMatrixLayout_t a() { return &a_; }
-  cublasLtMatrixLayout_t b() { return &b_; }
-  cublasLtMatrixLayout_t d() { return &d_; }
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t a, b, d;
 
  private:
   static std::int32_t transpose(bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, T value) {
-    check(cublasLtMatmulDescSetAttribute(&operation_, attribute, &value, sizeof value),
+    check(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value),
           "cublasLtMatmulDescSetAttribute", device_);
   }
 
@@ -118,8 +110,6 @@ class MatmulDescriptors {
   }
 
   const Device device_;
-  cublasLtMatmulDescOpaque_t operation_;
-  cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
 
 // The library on one device.
@@ -135,8 +125,8 @@ class CublasLt {
 
   // The algorithm that the library's heuristics put first, asked once for each problem; none if the
   // library cannot solve it. The caller has made the device's GPU current.
-  std::optional<MatmulAlgorithm> algorithm(const MatmulProblem& problem,
-                                           MatmulDescriptors& descriptors) {
+  std::optional<cublasLtMatmulHeuristicResult_t> algorithm(const MatmulProblem& problem,
+                                                           MatmulDescriptors& descriptors) {
     const std::lock_guard lock(mutex_);
     return known_.find_or(problem, [&] { return ask(problem, descriptors); });
   }
@@ -145,8 +135,8 @@ class CublasLt {
   static constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
   static constexpr std::size_t kMostKnown = 1024;
 
-  std::optional<MatmulAlgorithm> ask(const MatmulProblem& problem,
-                                     MatmulDescriptors& descriptors) const {
+  std::optional<cublasLtMatmulHeuristicResult_t> ask(const MatmulProblem& problem,
+                                                     MatmulDescriptors& descriptors) const {
     cublasLtMatmulPreferenceOpaque_t preference;
     check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit", device_);
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -162,18 +152,18 @@ class CublasLt {
     cublasLtMatmulHeuristicResult_t best;
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, descriptors.operation(), descriptors.a(), descriptors.b(), descriptors.d(),
-        descriptors.d(), &preference, 1, &best, &count);
+        handle_, &descriptors.operation, &descriptors.a, &descriptors.b, &descriptors.d,
+        &descriptors.d, &preference, 1, &best, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
     check(status, "cublasLtMatmulAlgoGetHeuristic", device_);
     if (count == 0 || best.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
-    return MatmulAlgorithm{best.algo, best.workspaceSize};
+    return best;
   }
 
   const Device device_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
-  BoundedCache<MatmulProblem, std::optional<MatmulAlgorithm>> known_{kMostKnown};
+  BoundedCache<MatmulProblem, std::optional<cublasLtMatmulHeuristicResult_t>> known_{kMostKnown};
 };
 
 }  // namespace lockstep::cuda
