@@ -123,7 +123,7 @@ class CudaBackend final : public detail::Backend {
   // Managed memory is every device's. Host memory is asked about only where a GPU is in use, since
   // asking takes a context.
   std::string misplaced(const void* data, Device device) override {
-    const int first = CudaDevice::first_used().load(std::memory_order_relaxed);
+    const int first = CudaDevice::first_used.load(std::memory_order_relaxed);
     if (device.is_cpu() && first < 0) return {};
     cudaPointerAttributes found{};
     const DeviceGuard guard(device.is_cpu() ? Device(DeviceType::cuda, first) : device);
@@ -156,9 +156,7 @@ class CudaBackend final : public detail::Backend {
  private:
   friend CudaBackend& detail::never_destroyed<CudaBackend>();
 
-  CudaBackend() {
-    detail::pinned_memory.store(&PinnedMemory::instance(), std::memory_order_release);
-  }
+  CudaBackend() { detail::pinned_memory.store(&pinned_memory(), std::memory_order_release); }
 
   // The row of a timeline that has the copies of a stream.
   static profile::Row row_of(const StreamState& stream) {

@@ -99,7 +99,7 @@ TEST(PinnedMemory, BlocksAreRightUnderEachSchedule) {
 
 TEST(PinnedMemory, IsTakenWithTheContextOfADeviceThatIsInUse) {
   (void)ones({2}, {.device = "cuda:3"});
-  const int used = cuda::CudaDevice::first_used().load();
+  const int used = cuda::CudaDevice::first_used.load();
   ASSERT_GE(used, 0);
   empty_cache(Device());
   cudasim::record_calls(true);

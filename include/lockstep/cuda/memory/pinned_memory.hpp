@@ -15,38 +15,32 @@
 
 namespace lockstep::cuda {
 
+inline void* take_pinned(std::size_t bytes) {
+  const int used = CudaDevice::first_used.load(std::memory_order_relaxed);
+  const Device device(DeviceType::cuda, std::max(used, 0));
+  const DeviceGuard guard(device);
+  void* data = nullptr;
+  const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "cudaHostAlloc", device);
+  return data;
+}
+
+inline void give_back_pinned(void* data) {
+  if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
+}
+
 // Page-locked memory on plain `cpu`, which the copy engines of all GPUs reach. Taking it from the
 // driver stops the GPUs and costs up to milliseconds, so that it is kept and reused as ordinary
 // memory is: once the streams that used a block have come past it.
 //
 // Having it costs nothing before the first tensor.
-class PinnedMemory {
- public:
-  PinnedMemory() = delete;
-
-  static detail::HostAllocator& instance() {
-    static auto& memory = *new detail::HostAllocator(Device(), {&take, &give_back});
-    return memory;
-  }
-
- private:
-  static void* take(std::size_t bytes) {
-    const int used = CudaDevice::first_used().load(std::memory_order_relaxed);
-    const Device device(DeviceType::cuda, std::max(used, 0));
-    const DeviceGuard guard(device);
-    void* data = nullptr;
-    const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
-    if (status == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();
-      return nullptr;
-    }
-    check(status, "cudaHostAlloc", device);
-    return data;
-  }
-
-  static void give_back(void* data) {
-    if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
-  }
-};
+inline detail::HostAllocator& pinned_memory() {
+  static auto& memory = *new detail::HostAllocator(Device(), {&take_pinned, &give_back_pinned});
+  return memory;
+}
 
 }  // namespace lockstep::cuda

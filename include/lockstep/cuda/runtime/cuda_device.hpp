@@ -37,7 +37,7 @@ struct CudaDevice : detail::NonCopyable {
         std::atexit([] { detail::gpus_ending.store(true, std::memory_order_relaxed); });
     for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
     int none = -1;
-    (void)first_used().compare_exchange_strong(none, at.index, std::memory_order_relaxed);
+    (void)first_used.compare_exchange_strong(none, at.index, std::memory_order_relaxed);
   }
 
   const Device device;
@@ -54,10 +54,7 @@ struct CudaDevice : detail::NonCopyable {
   // The index of the device that was used first, or -1. What belongs to no device but needs a
   // context (page-locked memory) takes that of this one, so that no GPU gets one that nobody asked
   // for.
-  static std::atomic<int>& first_used() {
-    static constinit std::atomic<int> index{-1};
-    return index;
-  }
+  static inline constinit std::atomic<int> first_used{-1};
 
   // What is kept for the device, which exists.
   static CudaDevice& at(Device device) { return per_device<CudaDevice>(device); }
