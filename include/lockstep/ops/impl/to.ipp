@@ -17,18 +17,28 @@
 
 namespace lockstep::detail {
 
-// To another device or another dtype.
-struct ToOp {
+struct ToDeviceOp {
   static constexpr const char* name = "to";
-  TensorOptions to;
-  TensorOptions from = {};
+  Device device;
+  Device from = {};
+
   Tensor forward(const Tensor& x) {
-    from = x.options();
-    return to.device == from.device ? cast(x, to.dtype) : copy_as(x, to);
+    from = x.device();
+    return copy_as(x, {.dtype = x.dtype(), .device = device});
   }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    return grad.to(from.device).to(from.dtype);
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad.to(from); }
+};
+
+struct ToDtypeOp {
+  static constexpr const char* name = "to";
+  Dtype dtype;
+  Dtype from = {};
+
+  Tensor forward(const Tensor& x) {
+    from = x.dtype();
+    return cast(x, dtype);
   }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad.to(from); }
 };
 
 struct CloneOp {
@@ -58,15 +68,14 @@ namespace lockstep {
 
 LOCKSTEP_INLINE Tensor Tensor::to(Device device) const {
   detail::check_defined("to", "the tensor", *this);
-  if (this->device() == device) return *this;
-  return apply(detail::ToOp{{.dtype = dtype(), .device = device}}, *this);
+  return this->device() == device ? *this : apply(detail::ToDeviceOp{device}, *this);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::to(Dtype dtype) const {
   detail::check_defined("to", "the tensor", *this);
   if (this->dtype() == dtype) return *this;
   if (!is_floating_point(dtype)) return detail::cast(*this, dtype);
-  return apply(detail::ToOp{{.dtype = dtype, .device = device()}}, *this);
+  return apply(detail::ToDtypeOp{dtype}, *this);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::clone() const { return apply(detail::CloneOp{}, *this); }
