@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <any>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -218,6 +219,11 @@ TEST(DataLoader, BatchesAreMadeByAFunctionIfOneIsGiven) {
   const lockstep::data::SubsetRandomSampler some({3, 4});
   DataLoader sampled{numbers, some, {.batch_size = 2, .num_workers = 1}, sum};
   for (const std::int64_t total : sampled) EXPECT_EQ(total, 7);
+
+  // What converts to and from anything.
+  const auto any_sum = [&sum](const auto& samples) { return std::any(sum(samples)); };
+  DataLoader boxed{numbers, {.batch_size = 5}, any_sum};
+  for (const std::any& total : boxed) EXPECT_EQ(std::any_cast<std::int64_t>(total), 10);
 }
 
 }  // namespace dataloader_test

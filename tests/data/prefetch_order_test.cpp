@@ -329,6 +329,25 @@ TEST(PrefetchOrder, AnExceptionInTheLoopEndsTheThread) {
   }
 }
 
+TEST(PrefetchOrder, TheStepAfterTheLastBatchEndsTheThread) {
+  struct Presence {
+    std::atomic<int>* ended = nullptr;
+    ~Presence() {
+      if (ended != nullptr) ended->fetch_add(1);
+    }
+  };
+  std::atomic<int> ended{0};
+  BatchSource<Tensor> source(3, [&ended](std::int64_t i) {
+    thread_local Presence presence;
+    presence.ended = &ended;
+    return full({6}, static_cast<double>(i));
+  });
+  auto range = prefetch(source, first_devices(2));
+  auto batch = range.begin();
+  while (batch != range.end()) ++batch;
+  EXPECT_EQ(ended.load(), 1);
+}
+
 TEST(PrefetchOrder, TheEndWaitsForTheBatchThatIsBeingLoaded) {
   std::atomic<bool> loading{false};
   std::atomic<bool> go_on{false};

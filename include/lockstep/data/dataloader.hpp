@@ -5,6 +5,7 @@
 #include <lockstep/data/loading/any_sampler.hpp>
 #include <lockstep/data/loading/batch_workers.hpp>
 #include <lockstep/data/loading/load_batch.hpp>
+#include <lockstep/data/loading/pass_iterator.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
@@ -129,7 +130,8 @@ class DataLoader {
     std::optional<Batch> take() {
       if (next == batches) return std::nullopt;
       const std::size_t batch = next++;
-      return workers ? workers->take() : load(batch);
+      if (workers) return workers->take();
+      return load(batch);
     }
 
     Batch load(std::size_t batch) const {

@@ -4,6 +4,7 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/data/loading/batch_workers.hpp>
+#include <lockstep/data/loading/pass_iterator.hpp>
 #include <lockstep/data/prefetching/prefetch_pass.hpp>
 #include <lockstep/data/prefetching/prefetch_placement.hpp>
 #include <lockstep/device/device.hpp>
@@ -65,7 +66,8 @@ class Prefetch {
   { return std::as_const(loader_).size(); }
 
  private:
-  // What the thread that goes over the batches does in a pass.
+  // The taker's side of a pass: starts the thread that loads, and lets the taker's streams wait for
+  // each batch.
   class Arrival {
    public:
     explicit Arrival(Prefetch& range) : devices_(range.devices_) {
@@ -132,10 +134,11 @@ class Prefetch {
 // **Backward.** Not recorded.
 // **Threads and exceptions.** A thread for each pass goes over the loader, which no other thread
 // uses until the first batch is there, with the state of the thread that began the pass; it ends
-// with the pass or with its iterator, whose destructor waits for the batch that is being loaded. An
-// exception of the loader or of a copy is thrown by the step of the iterator that would have given
-// that batch, and ends the pass. ValueError for a depth below 1 and without devices, DeviceError
-// for a device that does not exist, at once.
+// with the pass, within the step of the iterator that finds no more, or with its iterator, whose
+// destructor waits for the batch that is being loaded. An exception of the loader or of a copy is
+// thrown by the step of the iterator that would have given that batch, and ends the pass.
+// ValueError for a depth below 1 and without devices, DeviceError for a device that does not exist,
+// at once.
 // **Example.**
 //   for (auto [images, labels] : ls::data::prefetch(loader, model.devices())) {
 //     criterion(model(images), labels).backward();

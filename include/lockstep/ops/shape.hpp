@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace detail {
 
-// The part [start, start + length) of a dimension.
+// The part [start, start + length) of a dimension; recorded.
 Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/group_norm.hpp>
@@ -10,7 +11,6 @@
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/to.hpp>
-#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -46,9 +46,12 @@ LOCKSTEP_INLINE Tensor group_norm(const Tensor& x, std::int64_t num_groups, cons
   const std::int64_t rows = x.size(0) * num_groups;
   const std::int64_t width = x.numel() / std::max<std::int64_t>(rows, 1);
   Tensor y = layer_norm(x.reshape({rows, width}), {width}, {}, {}, eps).reshape(x.sizes());
-  if (!weight.defined() && !bias.defined()) return y;
-  const Tensor scale = weight.defined() ? weight : ones({channels}, x.options());
-  return detail::channel_affine(y, 1, {}, scale, bias);
+  if (weight.defined()) return detail::channel_affine(y, 1, {}, weight, bias);
+  if (!bias.defined()) return y;
+  Shape one_each = x.sizes();
+  std::fill(one_each.begin(), one_each.end(), 1);
+  one_each[1] = channels;
+  return y + bias.reshape(one_each);
 }
 
 }  // namespace lockstep

@@ -17,7 +17,6 @@
 #include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/half.hpp>
-#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>

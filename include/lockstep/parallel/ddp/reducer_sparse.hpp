@@ -6,7 +6,6 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/ops/arithmetic.hpp>
-#include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -16,7 +15,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -50,12 +48,12 @@ class SparseMean {
     works_.clear();
     if (longest == 0) return;
     gradient_.record_stream(current_stream(gradient_.device()));
-    const Tensor indices = zeros({longest}, on_device(Dtype::i64));
+    const Tensor indices = zeros({1, longest}, on_device(Dtype::i64));
     const Shape piece = shape_of_rows(gradient_.sizes(), longest);
     const Tensor values = zeros(piece, on_device(gradient_.dtype()));
     const std::int64_t own = rows_listed(gradient_);
     if (own > 0) {
-      copy_into(part_of(indices, 0, 0, own), gradient_.indices().reshape({-1}));
+      copy_into(part_of(indices, 1, 0, own), gradient_.indices());
       copy_into(part_of(values, 0, 0, own), gradient_.values());
     }
     indices_ = empty({group_.size() * longest}, on_device(Dtype::i64));

@@ -50,8 +50,8 @@ LOCKSTEP_INLINE Tensor make_sparse(const Tensor& indices, Tensor values, const S
   impl->numel = numel(shape);
   impl->sparse = true;
   impl->inference = values.impl()->inference;
-  impl->indices =
-      make_view(indices, {1, indices.numel()}, {indices.numel(), 1}, indices.impl()->offset);
+  const Shape listed{1, indices.numel()};
+  impl->indices = make_view(indices, listed, contiguous_strides(listed), indices.impl()->offset);
   impl->values = std::move(values);
   impl->coalesced = coalesced || impl->indices.numel() < 2;
   return Tensor(std::shared_ptr<TensorImpl>(std::move(impl)));

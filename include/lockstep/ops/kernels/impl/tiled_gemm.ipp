@@ -34,7 +34,7 @@ struct GemmBlock {
   std::int64_t term, terms, column, columns;
 };
 
-inline void write_panels(const Gemm<float>& gemm, const GemmBlock& block, float* panels) {
+inline void write_gemm_panels(const Gemm<float>& gemm, const GemmBlock& block, float* panels) {
   const std::int64_t width = tiles::ProductKernel::best().width;
   for (std::int64_t j = 0; j < block.columns; j += width, panels += width * block.terms) {
     const std::int64_t column = block.column + j;
@@ -53,8 +53,8 @@ inline void write_panels(const Gemm<float>& gemm, const GemmBlock& block, float*
 
 // The tiles of the rows from `first` on. The last begin before, and where a tile hangs over an edge
 // it is computed aside.
-inline void multiply_rows(const Gemm<float>& gemm, const GemmBlock& block, const float* panels,
-                          tiles::Product tile, std::int64_t first) {
+inline void multiply_gemm_rows(const Gemm<float>& gemm, const GemmBlock& block, const float* panels,
+                               tiles::Product tile, std::int64_t first) {
   const tiles::ProductKernel kernel = tiles::ProductKernel::best();
   const std::int64_t rows = std::min(gemm.m - first, kernel.kRows);
   const bool begins = block.term == 0;
@@ -91,8 +91,8 @@ inline void multiply_rows(const Gemm<float>& gemm, const GemmBlock& block, const
 
 // Columns of a are no neighbours, and are written out for some tiles at a time. (`rows` has room
 // for them.)
-inline void multiply_block(const Gemm<float>& gemm, const GemmBlock& block, const float* panels,
-                           float* rows) {
+inline void multiply_gemm_block(const Gemm<float>& gemm, const GemmBlock& block,
+                                const float* panels, float* rows) {
   constexpr std::int64_t kRows = tiles::ProductKernel::kRows;
   const auto start = [&](std::int64_t i) { return std::min(i, gemm.m - kRows); };
   tiles::Product tile{};
@@ -102,7 +102,7 @@ inline void multiply_block(const Gemm<float>& gemm, const GemmBlock& block, cons
     tile.term = 1;
     for (std::int64_t i = 0; i < gemm.m; i += kRows) {
       tile.rows = gemm.a.data + start(i) * gemm.lda + block.term;
-      multiply_rows(gemm, block, panels, tile, i);
+      multiply_gemm_rows(gemm, block, panels, tile, i);
     }
     return;
   }
@@ -119,7 +119,7 @@ inline void multiply_block(const Gemm<float>& gemm, const GemmBlock& block, cons
     }
     tile.rows = rows;
     for (std::int64_t i = group; i < end; i += kRows, tile.rows += kRows * block.terms) {
-      multiply_rows(gemm, block, panels, tile, i);
+      multiply_gemm_rows(gemm, block, panels, tile, i);
     }
   }
 }
@@ -132,8 +132,9 @@ LOCKSTEP_INLINE void TiledGemm::operator()() const {
     for (std::int64_t term = 0; term < gemm.k; term += kTermsOfBlock) {
       const GemmBlock block{term, std::min(gemm.k - term, kTermsOfBlock), column, columns};
       float* const panels = work.data + (part == Part::all ? 0 : column * gemm.k + term * padded);
-      if (part != Part::product) write_panels(gemm, block, panels);
-      if (part != Part::panels) multiply_block(gemm, block, panels, panels + block.terms * padded);
+      if (part != Part::product) write_gemm_panels(gemm, block, panels);
+      if (part != Part::panels)
+        multiply_gemm_block(gemm, block, panels, panels + block.terms * padded);
     }
   }
 }
