@@ -19,6 +19,7 @@ template <class In, class Out, class... F>
 struct BinaryKernels
     : Kernels<detail::BinaryKernel<In, Out, F>..., detail::BroadcastCall<In, Out, F>...> {};
 
+// `out` may be an operand that has its layout: a thread reads its elements before it writes them.
 template <class In, class Out, class F>
 struct BroadcastKernel {
   View<const In> a;
