@@ -66,7 +66,7 @@ class Connection {
   static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
   short events() const {
-    const int reads = !closing_ && out_.size() < kMostUnsent ? POLLIN : 0;
+    const int reads = !closing_ && out_.size() < kMostUnsent ? POLLIN | POLLRDHUP : 0;
     const int sends = out_.empty() ? 0 : POLLOUT;
     return static_cast<short>(reads | sends);
   }
@@ -87,10 +87,16 @@ class Connection {
   }
 
   // Reads a bounded part of what has come, so that no connection keeps the thread from the others.
-  void receive() {
+  // Where `events`, poll's, say that nothing more comes, it reads all: whoever has ended has ended
+  // in this pass, and not after it, however much it had sent.
+  void receive(short events) {
     std::array<char, std::size_t{1} << 16> part;
-    const Transfer got = receive_some(socket_, part);
-    in_.append(part.data(), got.bytes);
+    const bool all = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    Transfer got;
+    do {
+      got = receive_some(socket_, part);
+      in_.append(part.data(), got.bytes);
+    } while (all && got.bytes > 0);
     if (got.error != 0) ended_ = got.error;
   }
 
@@ -253,7 +259,7 @@ class SocketLoop {
   void serve(Connection& connection, Handler& handler) {
     const auto index = static_cast<std::size_t>(&connection - connections_.data());
     const short events = polled_[index + 2].revents;
-    if (events & ~POLLOUT) connection.receive();
+    if (events & ~POLLOUT) connection.receive(events);
     std::string reason;
     std::size_t at = 0;
     try {
