@@ -578,6 +578,8 @@ TEST(TorchDataParallel, RefusesModulesThatItCannotCopy) {
   EXPECT_TRUE(torch::equal(DataParallel(net, host_list(2), wider)(x), net->forward(x)));
   const auto same = [&] { return net; };
   EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), same)(x); }, "new"));
+  EXPECT_TRUE(
+      throws<ls::ModuleError>([] { DataParallel<Counted>(nullptr, host_list(2)); }, "null"));
 
   struct Untied : nn::Cloneable<Untied> {
     torch::Tensor a, b;
@@ -591,6 +593,19 @@ TEST(TorchDataParallel, RefusesModulesThatItCannotCopy) {
   const auto untied = std::make_shared<Untied>();
   untied->b = untied->register_parameter("c", torch::ones(1));
   EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(untied, host_list(2))(x); }, "copied"));
+}
+
+TEST(TorchDataParallel, AFactoryThatHasFailedIsCalledAgain) {
+  const auto net = std::make_shared<Counted>();
+  int calls = 0;
+  DataParallel model{net, host_list(3), [&calls] {
+                       if (++calls == 2) throw std::runtime_error("no second copy");
+                       return std::make_shared<Counted>();
+                     }};
+  const torch::Tensor x = torch::randn({6, 2});
+  EXPECT_TRUE(throws<std::runtime_error>([&] { (void)model(x); }, "no second copy"));
+  EXPECT_TRUE(torch::equal(model(x), net->forward(x)));
+  EXPECT_EQ(calls, 4);
 }
 
 TEST(TorchDataParallel, RefusesAParameterThatIsReplaced) {

@@ -166,11 +166,11 @@ class DataParallel {
   }
 
   // The same for a holder, such as torch::nn::Sequential.
-  DataParallel(const ::torch::nn::ModuleHolder<Net>& module, DeviceList devices = {},
-               DataParallelOptions options = {})
+  template <std::derived_from<::torch::nn::ModuleHolder<Net>> Holder>
+  DataParallel(const Holder& module, DeviceList devices = {}, DataParallelOptions options = {})
       : DataParallel(module.ptr(), std::move(devices), std::move(options)) {}
-  template <std::invocable Make>
-  DataParallel(const ::torch::nn::ModuleHolder<Net>& module, DeviceList devices, Make factory,
+  template <std::derived_from<::torch::nn::ModuleHolder<Net>> Holder, std::invocable Make>
+  DataParallel(const Holder& module, DeviceList devices, Make factory,
                DataParallelOptions options = {})
       : DataParallel(module.ptr(), std::move(devices), std::move(factory), std::move(options)) {}
 
@@ -245,6 +245,13 @@ class DataParallel {
   DataParallelOptions options_;
   std::unique_ptr<detail::ReplicaSet> replicas_;
 };
+
+template <ModuleHandle Handle>
+DataParallel(const Handle&, DeviceList = {}, DataParallelOptions = {})
+    -> DataParallel<detail::NetOf<Handle>>;
+template <ModuleHandle Handle, std::invocable Make>
+DataParallel(const Handle&, DeviceList, Make, DataParallelOptions = {})
+    -> DataParallel<detail::NetOf<Handle>>;
 
 // DataParallel without the gather: returns a Scattered with the output of each replica, on its
 // device, for ls::DataParallelCriterion.

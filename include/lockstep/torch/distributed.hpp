@@ -91,8 +91,8 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   }
 
   // The same for a holder, such as torch::nn::Sequential.
-  DistributedDataParallel(const ::torch::nn::ModuleHolder<Net>& module,
-                          distributed::ProcessGroup group,
+  template <std::derived_from<::torch::nn::ModuleHolder<Net>> Holder>
+  DistributedDataParallel(const Holder& module, distributed::ProcessGroup group,
                           DistributedDataParallelOptions settings = {})
       : DistributedDataParallel(module.ptr(), std::move(group), std::move(settings)) {}
 

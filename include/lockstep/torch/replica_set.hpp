@@ -60,7 +60,8 @@ class ReplicaSet {
   // What gradients of a replica's graph are for: nodes that stand for trained tensors of the
   // module, with the index of each in `edges()`.
   const std::unordered_map<const autograd::Node*, std::size_t>& ends() const { return ends_; }
-  // The gradient edge of each tensor of the module; none for one that is not trained.
+  // The gradient edge of each tensor of the module as of the last refresh; none for one that is not
+  // trained.
   const autograd::edge_list& edges() const { return edges_; }
 
   // Makes each floating-point buffer of the module, unless all replicas that have run have the same
@@ -94,9 +95,11 @@ class ReplicaSet {
  private:
   void make_copies() {
     const RandomStateScope random;
+    std::vector<ModuleCopy> copies;
     for (std::size_t i = 1; i < devices_.size(); ++i) {
-      copies_.emplace_back(module_, originals_, devices_[i], factory_);
+      copies.emplace_back(module_, originals_, devices_[i], factory_);
     }
+    copies_ = std::move(copies);
     ends_.clear();
     edges_.clear();
   }
@@ -109,6 +112,7 @@ class ReplicaSet {
       edges.push_back(trained ? autograd::impl::gradient_edge(original.tensor) : autograd::Edge());
     }
     if (edges == edges_) return;
+    edges_.clear();
     ends_.clear();
     std::map<const c10::TensorImpl*, NodePtr> nodes;  // one for a tensor, whatever its names
     for (std::size_t j = 0; j < originals_.size(); ++j) {
