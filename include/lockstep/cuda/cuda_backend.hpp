@@ -156,7 +156,7 @@ class CudaBackend final : public detail::Backend {
  private:
   friend CudaBackend& detail::never_destroyed<CudaBackend>();
 
-  CudaBackend() { detail::pinned_memory.store(&pinned_memory(), std::memory_order_release); }
+  CudaBackend() { detail::pinned_memory.store(&pinned_allocator(), std::memory_order_release); }
 
   // The row of a timeline that has the copies of a stream.
   static profile::Row row_of(const StreamState& stream) {

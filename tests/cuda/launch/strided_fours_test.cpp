@@ -102,6 +102,25 @@ TEST(StridedFours, BroadcastOperands) {
   }
 }
 
+// As a convolution's bias is added.
+TEST(StridedFours, ABroadcastOperandIsAddedInPlace) {
+  const Shape images{2, 3, 8};
+  const auto walk =
+      lockstep::detail::make_walk<2>(images, {contiguous_strides(images), Shape{0, 1, 0}});
+  const auto count = static_cast<std::size_t>(numel(images));
+  for (std::size_t shifted = 0; shifted < 2; ++shifted) {
+    const Numbers sums(count, shifted, 1);
+    const Numbers bias(3, 0, 100);
+    const BroadcastKernel<float, float, lockstep::detail::Plus<float>> kernel{
+        {sums.data, count}, {bias.data, 3}, {sums.data, count}, strided_index(walk), {}};
+    EXPECT_EQ(by_fours(kernel), shifted == 0);
+    run_all_threads(count, kernel);
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(sums.data[i], static_cast<float>(1 + i + 100 + i / 8 % 3)) << i;
+    }
+  }
+}
+
 TEST(StridedFours, Copies) {
   static_assert(HasFours<StridedCopyElements<Moved<4>>>);
   static_assert(!HasFours<StridedCopyElements<Moved<8>>>);

@@ -88,6 +88,7 @@ struct LibraryPass<detail::ConvPass::forward> {
   static constexpr auto out = &ConvDescriptors::y;
 
   using Found = cudnnConvolutionFwdAlgoPerf_t;
+  static constexpr int algorithms = CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
   static constexpr auto find = cudnnGetConvolutionForwardAlgorithm_v7;
   static constexpr auto workspace = cudnnGetConvolutionForwardWorkspaceSize;
   static constexpr auto run = cudnnConvolutionForward;
@@ -102,6 +103,7 @@ struct LibraryPass<detail::ConvPass::input_grad> {
   static constexpr auto out = &ConvDescriptors::x;
 
   using Found = cudnnConvolutionBwdDataAlgoPerf_t;
+  static constexpr int algorithms = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT;
   static constexpr auto find = cudnnGetConvolutionBackwardDataAlgorithm_v7;
   static constexpr auto workspace = cudnnGetConvolutionBackwardDataWorkspaceSize;
   static constexpr auto run = cudnnConvolutionBackwardData;
@@ -116,6 +118,7 @@ struct LibraryPass<detail::ConvPass::weight_grad> {
   static constexpr auto out = &ConvDescriptors::w;
 
   using Found = cudnnConvolutionBwdFilterAlgoPerf_t;
+  static constexpr int algorithms = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT;
   static constexpr auto find = cudnnGetConvolutionBackwardFilterAlgorithm_v7;
   static constexpr auto workspace = cudnnGetConvolutionBackwardFilterWorkspaceSize;
   static constexpr auto run = cudnnConvolutionBackwardFilter;
@@ -131,8 +134,7 @@ struct ConvPlan {
   std::size_t workspace = 0;
 
   ConvPlan(const CudnnOnStream& cudnn, const ConvKey& key) : descriptors(key, cudnn.device()) {
-    // The library has the most algorithms for forward; each may come with two types of math.
-    std::array<typename Pass::Found, 2 * CUDNN_CONVOLUTION_FWD_ALGO_COUNT> found{};
+    std::array<typename Pass::Found, 2 * Pass::algorithms> found{};
     int count = 0;
     check(Pass::find(cudnn.handle(), first(), second(), descriptors.conv.get(), out(),
                      static_cast<int>(found.size()), &count, found.data()),

@@ -61,11 +61,14 @@ using ConvolutionDescriptor =
                     cudnnDestroyConvolutionDescriptor>;
 
 // The library on one device.
-struct Cudnn {
-  explicit Cudnn(Device device) { check(cudnnCreate(&handle), "cudnnCreate", device); }
+class Cudnn {
+ public:
+  explicit Cudnn(Device device) { check(cudnnCreate(&handle_), "cudnnCreate", device); }
 
-  std::mutex mutex;  // a handle, its stream included, is one thread's at a time
-  cudnnHandle_t handle = nullptr;
+ private:
+  friend class CudnnOnStream;
+  std::mutex mutex_;  // a handle, its stream included, is one thread's at a time
+  cudnnHandle_t handle_ = nullptr;
 };
 
 // What one device's library is told of the operations of one kind, by what that depends on.
@@ -83,14 +86,14 @@ class CudnnOnStream {
       : stream_(stream),
         guard_(device()),
         library_(per_device<Cudnn>(device())),
-        lock_(library_.mutex),
+        lock_(library_.mutex_),
         use_(stream) {
     check(cudnnSetStream(handle(), use_), "cudnnSetStream", device());
   }
 
   CudaStream& stream() const { return stream_; }
   Device device() const { return stream_.device(); }
-  cudnnHandle_t handle() const { return library_.handle; }
+  cudnnHandle_t handle() const { return library_.handle_; }
 
   // The plan for a key, made as Plan(*this, key) if it is not known. Valid until the next call;
   // used, as its descriptors are, while the library is locked.

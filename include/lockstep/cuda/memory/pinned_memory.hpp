@@ -15,6 +15,8 @@
 
 namespace lockstep::cuda {
 
+// Page-locked memory from the driver, in the context of the GPU that was used first; null if there
+// is none, an error for all else.
 inline void* take_pinned(std::size_t bytes) {
   const int used = CudaDevice::first_used.load(std::memory_order_relaxed);
   const Device device(DeviceType::cuda, std::max(used, 0));
@@ -29,6 +31,7 @@ inline void* take_pinned(std::size_t bytes) {
   return data;
 }
 
+// Gives it back. A driver that fails, or that has ended with the process, has taken it already.
 inline void give_back_pinned(void* data) {
   if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
 }
@@ -38,7 +41,7 @@ inline void give_back_pinned(void* data) {
 // memory is: once the streams that used a block have come past it.
 //
 // Having it costs nothing before the first tensor.
-inline detail::HostAllocator& pinned_memory() {
+inline detail::HostAllocator& pinned_allocator() {
   static auto& memory = *new detail::HostAllocator(Device(), {&take_pinned, &give_back_pinned});
   return memory;
 }
