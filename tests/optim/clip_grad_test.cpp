@@ -46,6 +46,13 @@ TEST(ClipGradNorm, ScalesAllGradientsByOneFactor) {
   EXPECT_TRUE(list[0].grad().is_same(gradient)) << "in place";
 }
 
+TEST(ClipGradNorm, TakesWhatOptimisersTake) {
+  const auto list = parameters_of_norm_7();
+  const std::vector<Named<Parameter>> named = {{"a", list[0]}, {"b", list[2]}};
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(named, 10), 7);
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({list[0], list[2]}, 10), 7);
+}
+
 TEST(ClipGradNorm, ScalesElementsThatAreOneAnotherOnce) {
   const Parameter a = make_parameter({1}, Dtype::f64);
   const Parameter b = make_parameter({1, 1}, Dtype::f64);

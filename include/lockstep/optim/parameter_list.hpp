@@ -11,7 +11,7 @@
 
 namespace lockstep::optim {
 
-// What an optimiser or one of its groups takes: parameters, or parameters with the names by which
+// What an optimiser, one of its groups or clip_grad_norm_ takes: parameters, or parameters with the names by which
 // messages are to call them. Every list of either converts to it.
 //
 // **Example.** optim::SGD sgd{named_parameters(net), {.lr = 0.1}};

@@ -48,9 +48,13 @@ enum class Obstacle {
 };
 
 // The types that a type holds, as far as can be known, and why it is refused if there are tensors
-// among them: not at all, if the walk goes into it. A tensor holds itself.
+// among them; one that is unreadable or hidden is refused whatever it holds. Nothing is in the way
+// of what the walk goes into, nor of what nobody can know.
 template <Obstacle reason, class... T>
 struct Content {};
+
+// What a tensor holds.
+enum class TensorItself {};
 
 // The children of a structure of the standard library.
 template <class... T>
@@ -128,7 +132,7 @@ consteval auto find_content() {
   } else if constexpr (!Complete<T>) {
     return Content<Obstacle::none>();
   } else if constexpr (HasTensorTraits<T> || std::derived_from<T, Tensor>) {
-    return Content<Obstacle::none, Tensor>();
+    return Content<Obstacle::none, TensorItself>();
   } else if constexpr (is_foreign_container<T>) {
     return Content<Obstacle::container, Tensor>();
   } else if constexpr (Structure<T>::form != Form::none) {
@@ -179,8 +183,8 @@ consteval bool find_tensors_in(Content<reason, T...> /*content*/) {
 
 template <class T, class... Above>
 consteval bool find_tensors() {
-  if constexpr (std::is_same_v<T, Tensor>) {
-    return !shared_by_replicas<Tensor>;
+  if constexpr (std::is_same_v<T, TensorItself>) {
+    return true;
   } else if constexpr ((std::is_same_v<T, Above> || ...)) {
     return false;
   } else if constexpr (!Complete<T> && !std::is_array_v<T>) {
