@@ -11,8 +11,8 @@
 
 namespace lockstep::optim {
 
-// What an optimiser, one of its groups or clip_grad_norm_ takes: parameters, or parameters with the names by which
-// messages are to call them. Every list of either converts to it.
+// What an optimiser, one of its groups or clip_grad_norm_ takes: parameters, or parameters with the
+// names by which messages are to call them. Every list of either converts to it.
 //
 // **Example.** optim::SGD sgd{named_parameters(net), {.lr = 0.1}};
 class ParameterList {
