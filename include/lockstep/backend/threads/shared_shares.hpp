@@ -42,22 +42,12 @@ class SharedShares {
   }
 
   // Runs all shares, and then hands each error to `on_error(index, exception_ptr)`, in their order.
-  template <class OnError>
-  void run(Pace& pace, OnError on_error) {
-    run_all(pace);
-    if (!failed_.load(std::memory_order_relaxed)) return;
-    for (std::size_t index = 0; index < count_; ++index) {
-      std::exception_ptr error = std::exchange(error_of(index), nullptr);
-      if (error) on_error(index, std::move(error));
-    }
-  }
+  void run(Pace& pace, FunctionRef<void(std::size_t index, std::exception_ptr error)> on_error);
 
   // What a helper does that has come: for the crew alone.
   void operator()(std::size_t helper);
 
  private:
-  void run_all(Pace& pace);
-
   std::size_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
   void run_rest() noexcept {
@@ -95,11 +85,9 @@ class SharedShares {
 // wakes nobody unless it turns out to be longer.
 //
 // **Threads and exceptions.** As run_team.
-template <class OnError>
-void run_shared(std::size_t n, Pace& pace, FunctionRef<void(std::size_t index)> share,
-                OnError on_error) {
-  SharedShares shares(n, share, pace.is_short());
-  shares.run(pace, on_error);
+inline void run_shared(std::size_t n, Pace& pace, FunctionRef<void(std::size_t index)> share,
+                       FunctionRef<void(std::size_t index, std::exception_ptr error)> on_error) {
+  SharedShares(n, share, pace.is_short()).run(pace, on_error);
 }
 
 }  // namespace lockstep::detail

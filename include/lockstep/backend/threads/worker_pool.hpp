@@ -181,25 +181,8 @@ class TeamLease : NonCopyable {
   // Runs share(i) for each i below the size, returns when all have ended, and hands each error to
   // `on_error(index, exception_ptr)` on the calling thread, in the order of the shares. Called
   // once.
-  template <class OnError>
-  void run(FunctionRef<void(std::size_t index)> share, OnError on_error) {
-    Team& team = *own_.team;
-    team.settled -= Team::kShare * static_cast<std::uint32_t>(team.workers.size());
-    own_.settled = team.settled;
-    own_.body = share;
-    pool_.post(own_, 1, Post::order);
-    const bool was_inside = std::exchange(inside_team, true);
-    std::exception_ptr own_error = own_.run();
-    inside_team = was_inside;
-    // A child forked inside share 0 gets here too, and nobody would ever end the other shares.
-    check_not_forked();
-    WorkerPool::join(own_);
-    if (own_error) on_error(0, std::move(own_error));
-    for (std::size_t i = 1; i < own_.team_size; ++i) {
-      std::exception_ptr& error = team.workers[i - 1]->error;
-      if (error) on_error(i, std::exchange(error, nullptr));
-    }
-  }
+  void run(FunctionRef<void(std::size_t index)> share,
+           FunctionRef<void(std::size_t index, std::exception_ptr error)> on_error);
 
  private:
   WorkerPool& pool_;

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -26,11 +27,11 @@ inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 // a share. `share` is called by n threads at once. If worker threads cannot be started, no share
 // runs and an Error says how many were needed. In a child forked from a process that uses
 // lockstep, an Error; a child forked inside a share must not return from it.
-template <class F>
-[[nodiscard]] std::vector<std::exception_ptr> try_run_team(std::size_t n, F&& share) {
+[[nodiscard]] inline std::vector<std::exception_ptr> try_run_team(
+    std::size_t n, FunctionRef<void(std::size_t index)> share) {
   std::vector<std::exception_ptr> errors(n);
   if (n == 1) {
-    errors[0] = thrown_by([&] { share(std::size_t{0}); });
+    errors[0] = thrown_by([&] { share(0); });
   } else if (n > 1) {
     TeamLease(n).run(share, [&errors](std::size_t index, std::exception_ptr error) {
       errors[index] = std::move(error);
@@ -44,10 +45,9 @@ template <class F>
 //
 // **Example.**
 //   run_team(devices.size(), [&](std::size_t i) { outputs[i] = replicas[i].forward(inputs[i]); });
-template <class F>
-void run_team(std::size_t n, F&& share) {
+inline void run_team(std::size_t n, FunctionRef<void(std::size_t index)> share) {
   if (n == 1) {
-    share(std::size_t{0});
+    share(0);
   } else if (n > 1) {
     std::exception_ptr first;
     TeamLease(n).run(share, [&first](std::size_t, std::exception_ptr error) {

@@ -4,6 +4,7 @@
 #include <lockstep/backend/threads/crew.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -12,7 +13,8 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
+LOCKSTEP_INLINE void SharedShares::run(
+    Pace& pace, FunctionRef<void(std::size_t index, std::exception_ptr error)> on_error) {
   const Pace::Clock::time_point begin = Pace::Clock::now();
   crew_.call(1, low_priority_ ? Crew::Call::low_priority : Crew::Call::urgent);
   Crew* const outer = std::exchange(low_priority_crew, low_priority_ ? &crew_ : nullptr);
@@ -24,6 +26,11 @@ LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
   // With low priority the elapsed time will do: without a helper the caller has done all the work,
   // and with one the work was not short.
   pace.measured(low_priority_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
+  if (!failed_.load(std::memory_order_relaxed)) return;
+  for (std::size_t index = 0; index < count_; ++index) {
+    std::exception_ptr error = std::exchange(error_of(index), nullptr);
+    if (error) on_error(index, std::move(error));
+  }
 }
 
 LOCKSTEP_INLINE void SharedShares::operator()(std::size_t helper) {

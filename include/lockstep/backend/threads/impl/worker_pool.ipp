@@ -9,6 +9,7 @@
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -124,6 +125,27 @@ LOCKSTEP_INLINE TeamLease::~TeamLease() {
     if (worker->error) worker->error = nullptr;  // on_error has thrown before
   }
   pool_.give_back(*own_.team);
+}
+
+LOCKSTEP_INLINE void TeamLease::run(
+    FunctionRef<void(std::size_t index)> share,
+    FunctionRef<void(std::size_t index, std::exception_ptr error)> on_error) {
+  Team& team = *own_.team;
+  team.settled -= Team::kShare * static_cast<std::uint32_t>(team.workers.size());
+  own_.settled = team.settled;
+  own_.body = share;
+  pool_.post(own_, 1, Post::order);
+  const bool was_inside = std::exchange(inside_team, true);
+  std::exception_ptr own_error = own_.run();
+  inside_team = was_inside;
+  // A child forked inside share 0 gets here too, and nobody would ever end the other shares.
+  check_not_forked();
+  WorkerPool::join(own_);
+  if (own_error) on_error(0, std::move(own_error));
+  for (std::size_t i = 1; i < own_.team_size; ++i) {
+    std::exception_ptr& error = team.workers[i - 1]->error;
+    if (error) on_error(i, std::exchange(error, nullptr));
+  }
 }
 
 }  // namespace lockstep::detail
