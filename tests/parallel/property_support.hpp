@@ -215,6 +215,42 @@ inline void expect_rows_in_order(const Tensor& whole, const std::vector<Tensor>&
   EXPECT_TRUE(std::all_of(found.begin(), found.end(), [&](int n) { return n == times; }));
 }
 
+// `gathered` is `whole`, on `target`: all of its tensors, of those without dimensions a list.
+inline void expect_whole(const Flat& gathered, const Flat& whole, std::size_t parts,
+                         Device target) {
+  ASSERT_EQ(gathered.rest, whole.rest);
+  ASSERT_EQ(gathered.tensors.size(), whole.tensors.size());
+  for (std::size_t j = 0; j < whole.tensors.size(); ++j) {
+    const Tensor& tensor = whole.tensors[j];
+    EXPECT_EQ(gathered.tensors[j].device(), target);
+    EXPECT_EQ(gathered.tensors[j].dtype(), tensor.dtype());
+    std::vector<double> expected = values_of(tensor);
+    if (tensor.dim() == 0) {
+      expected.resize(parts, expected[0]);
+      EXPECT_EQ(gathered.tensors[j].sizes(), Shape({static_cast<std::int64_t>(parts)}));
+    } else {
+      EXPECT_EQ(gathered.tensors[j].sizes(), tensor.sizes());
+    }
+    EXPECT_EQ(values_of(gathered.tensors[j]), expected);
+  }
+}
+
+// `parts` are those into which `whole` is divided as `sizes` say along `dim`, each on its device.
+inline void expect_parts(const std::vector<Flat>& parts, const Flat& whole, std::int64_t dim,
+                         const std::vector<std::int64_t>& sizes,
+                         const std::vector<Device>& devices) {
+  ASSERT_EQ(parts.size(), sizes.size());
+  for (const Flat& part : parts) {
+    ASSERT_EQ(part.rest, whole.rest);
+    ASSERT_EQ(part.tensors.size(), whole.tensors.size());
+  }
+  for (std::size_t j = 0; j < whole.tensors.size(); ++j) {
+    std::vector<Tensor> of_parts;
+    for (const Flat& part : parts) of_parts.push_back(part.tensors[j]);
+    expect_rows_in_order(whole.tensors[j], of_parts, dim, sizes, devices);
+  }
+}
+
 // Scatters and gathers `whole`. `rows` is the length of its tensors along `dim`, if any has one.
 //
 // - There are as many parts as split_sizes says, or one a device if nothing is to be divided.
@@ -228,37 +264,9 @@ void expect_round_trip(const T& whole, const std::vector<Device>& devices,
   const Scattered<T> parts = scatter(whole, devices, dim, split);
   const auto sizes = rows ? split_sizes(*rows, devices.size(), split)
                           : std::vector<std::int64_t>(devices.size(), 0);
-  ASSERT_EQ(parts.size(), sizes.size());
-
   const Flat flat(whole);
-  std::vector<Flat> flat_parts;
-  for (const T& part : parts) {
-    flat_parts.emplace_back(part);
-    ASSERT_EQ(flat_parts.back().rest, flat.rest);
-    ASSERT_EQ(flat_parts.back().tensors.size(), flat.tensors.size());
-  }
-  for (std::size_t j = 0; j < flat.tensors.size(); ++j) {
-    std::vector<Tensor> of_parts;
-    for (const Flat& part : flat_parts) of_parts.push_back(part.tensors[j]);
-    expect_rows_in_order(flat.tensors[j], of_parts, dim, sizes, devices);
-  }
-
-  const Flat gathered(gather(parts, target, dim));
-  ASSERT_EQ(gathered.rest, flat.rest);
-  ASSERT_EQ(gathered.tensors.size(), flat.tensors.size());
-  for (std::size_t j = 0; j < flat.tensors.size(); ++j) {
-    const Tensor& tensor = flat.tensors[j];
-    EXPECT_EQ(gathered.tensors[j].device(), target);
-    EXPECT_EQ(gathered.tensors[j].dtype(), tensor.dtype());
-    std::vector<double> expected = values_of(tensor);
-    if (tensor.dim() == 0) {
-      expected.resize(parts.size(), expected[0]);
-      EXPECT_EQ(gathered.tensors[j].sizes(), Shape({static_cast<std::int64_t>(parts.size())}));
-    } else {
-      EXPECT_EQ(gathered.tensors[j].sizes(), tensor.sizes());
-    }
-    EXPECT_EQ(values_of(gathered.tensors[j]), expected);
-  }
+  expect_parts(std::vector<Flat>(parts.begin(), parts.end()), flat, dim, sizes, devices);
+  expect_whole(Flat(gather(parts, target, dim)), flat, sizes.size(), target);
 }
 
 }  // namespace lockstep::testing::property
