@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -222,12 +223,9 @@ class HostStream : public StreamState, private Servable {
   // What the task holds is released before it counts as done.
   void run(Task task, bool may_wait) {
     try {
-      if (may_wait) {
-        const BackgroundThreads::BlockingScope blocking;
-        task();
-      } else {
-        task();
-      }
+      std::optional<BackgroundThreads::BlockingScope> blocking;
+      if (may_wait) blocking.emplace();
+      task();
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();
