@@ -101,15 +101,10 @@ class HostStream : public StreamState, private Servable {
   void synchronize() override {
     prepare_operation();
     wait_for(issued_.load(std::memory_order_acquire));
-    if (failed_.load(std::memory_order_acquire)) {
-      std::exception_ptr error;
-      {
-        const std::lock_guard lock(mutex_);
-        failed_.store(false, std::memory_order_relaxed);
-        error = std::exchange(error_, nullptr);
-      }
-      if (error) std::rethrow_exception(error);
-    }
+    if (!failed_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    failed_.store(false, std::memory_order_relaxed);
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
  protected:
