@@ -29,9 +29,4 @@ bool all_of(const Range& range, const Predicate& holds) {
   return !detail::any_of(range, [&](const auto& element) { return !holds(element); });
 }
 
-template <class Range, class Predicate>
-bool none_of(const Range& range, const Predicate& holds) {
-  return !detail::any_of(range, holds);
-}
-
 }  // namespace lockstep::detail

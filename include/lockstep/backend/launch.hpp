@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/host_device.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
@@ -42,6 +41,8 @@ inline constinit std::atomic<Launcher> kernel_slot{nullptr};
 // The slot of what GPUs compute in another way: nobody fills it.
 inline constinit std::atomic<Launcher> no_kernel{nullptr};
 
+using HostKernel = void (*)(std::size_t count, const void* functor);
+
 // The host's kernels. The functor is copied first: then no write of the loop can change it.
 template <class F>
 void run_each(std::size_t count, const void* functor) {
@@ -63,7 +64,7 @@ void run_once(std::size_t, const void* functor) {
 
 // Launches a functor of any type, given as its bytes, unless `count` is 0; compiled once.
 void launch_bytes(const Stream& stream, std::size_t count, const void* functor, std::size_t size,
-                  Task::Function on_host, const std::atomic<Launcher>& on_gpu,
+                  HostKernel on_host, const std::atomic<Launcher>& on_gpu,
                   const std::type_info& type);
 
 template <class F>

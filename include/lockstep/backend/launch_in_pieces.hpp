@@ -27,13 +27,6 @@ void run_each_in_pieces(std::size_t count, const void* functor) {
   });
 }
 
-// The same, but only if the calling thread is in no team. Within a team the other cores have work
-// of their own, from which helping would keep them.
-template <std::size_t unit, class F>
-void run_each_between_teams(std::size_t count, const void* functor) {
-  (inside_team ? &run_each<F> : &run_each_in_pieces<unit, F>)(count, functor);
-}
-
 }  // namespace detail
 
 // As launch, but on a host device other cores take part where they have time: for work that is
@@ -50,12 +43,15 @@ void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor)
 
 // As launch_in_pieces, but other cores take part only if the caller is in no team: for work of one
 // device that comes when the others have none, such as an optimiser's step after all replicas'
-// backward.
+// backward. Within a team the other cores have work of their own, from which helping would keep
+// them.
 template <std::size_t unit, class F>
 void launch_between_teams(const Stream& stream, std::size_t count, const F& functor) {
   static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
-  detail::launch_bytes(stream, count, &functor, sizeof(F), &detail::run_each_between_teams<unit, F>,
-                       detail::kernel_slot<F>, typeid(F));
+  const auto on_host =
+      detail::inside_team ? &detail::run_each<F> : &detail::run_each_in_pieces<unit, F>;
+  detail::launch_bytes(stream, count, &functor, sizeof(F), on_host, detail::kernel_slot<F>,
+                       typeid(F));
 }
 
 }  // namespace lockstep

@@ -23,13 +23,8 @@ namespace lockstep::detail {
 // it.
 //
 // Without virtual functions, as each of those is compiled for every type that is relayed.
-class CaughtAs {
- public:
-  explicit CaughtAs(const std::type_info& caught_as) : caught_as_(&caught_as) {}
-  const std::type_info& caught_as() const { return *caught_as_; }
-
- private:
-  const std::type_info* caught_as_;
+struct CaughtAs {
+  const std::type_info* caught_as;
 };
 
 class BadAllocWithText : public std::bad_alloc {
@@ -55,7 +50,7 @@ class RelayedError final : public Base,
                            public CaughtAs {
  public:
   RelayedError(const std::string& text, const Source& source)
-      : Base(text), Source(source), CaughtAs(typeid(E)) {}
+      : Base(text), Source(source), CaughtAs{&typeid(E)} {}
 };
 
 // What an exception says, for other threads than the one that has thrown it: the exception itself
@@ -82,7 +77,7 @@ inline DescribedError described(const std::exception_ptr& error) noexcept {
     std::rethrow_exception(error);
   } catch (const std::exception& exception) {
     const auto* const relayed = dynamic_cast<const CaughtAs*>(&exception);
-    result.type = relayed ? &relayed->caught_as() : &typeid(exception);
+    result.type = relayed ? relayed->caught_as : &typeid(exception);
     try {
       result.what = std::make_shared<const std::string>(exception.what());
     } catch (...) {  // no memory

@@ -26,11 +26,9 @@ struct RowKey {
   friend auto operator<=>(const RowKey&, const RowKey&) = default;
 
   static RowKey of_thread(const std::string& label) {
-    std::size_t digits = label.size();
-    while (digits > 0 && label.size() - digits < 9 && label[digits - 1] >= '0' &&
-           label[digits - 1] <= '9') {
-      --digits;
-    }
+    // Of more digits than nine, the last nine.
+    const std::size_t digits = std::max(label.find_last_not_of("0123456789") + 1,
+                                        label.size() - std::min<std::size_t>(label.size(), 9));
     const long number = digits < label.size() ? std::stol(label.substr(digits)) : -1;
     return {label == "main" ? 0 : 1, label.substr(0, digits), number, 0, label};
   }

@@ -154,15 +154,11 @@ class HostAllocator final : public MemoryResource {
 
   // Four classes to each power of two, so at most a fifth of a block is lost to rounding.
   static SizeClass size_class(std::size_t bytes) {
-    if (bytes <= 4 * kAlignment) {
-      const std::size_t units = bytes <= kAlignment ? 1 : (bytes + kAlignment - 1) / kAlignment;
-      return {units * kAlignment, units - 1};
-    }
-    const std::size_t power = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;
-    const std::size_t step = (std::size_t{1} << power) / 4;
-    const std::size_t steps = (bytes - (std::size_t{1} << power) + step - 1) / step;
-    const std::size_t bin = (power - 8) * 4 + steps + 3;
-    return {bin_bytes(bin), bin};
+    const std::size_t last = bytes > 0 ? bytes - 1 : 0;
+    const auto width = static_cast<std::size_t>(std::bit_width(last));
+    const std::size_t step = std::max<std::size_t>(width, 9) - 3;  // the classes lie 2^step apart
+    const std::size_t steps = last >> step;
+    return {(steps + 1) << step, 4 * (step - 6) + steps};
   }
 
   void* take(SizeClass size, const StreamState& user) {
@@ -236,7 +232,6 @@ class HostAllocator final : public MemoryResource {
     if (!segments) stats_.reserved_bytes += size.bytes;
     ++bins_[size.bin].blocks;
     ++blocks_;
-    bins_used_ = std::max(bins_used_, size.bin + 1);
     poison(data, size.bytes);
     return data;
   }
@@ -248,7 +243,7 @@ class HostAllocator final : public MemoryResource {
   void release_cache() noexcept {
     const auto happened = [](const EventPtr& event) { return event->query(); };
     take_left();
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
+    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
       std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
         const bool ended = is_known([&] { return all_of(block.events, happened); });
@@ -267,7 +262,7 @@ class HostAllocator final : public MemoryResource {
         idle.clear();
       }
     }
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
+    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
       Segments* const segments = segments_for(bin_bytes(bin));
       if (!segments) continue;
       forget(bin,
@@ -277,18 +272,15 @@ class HostAllocator final : public MemoryResource {
     large_.release(source_);
   }
 
+  // What size_class says of a bin's blocks.
   static std::size_t bin_bytes(std::size_t bin) {
-    if (bin < 4) return (bin + 1) * kAlignment;
-    const std::size_t power = (bin - 4) / 4 + 8;
-    const std::size_t steps = (bin - 4) % 4 + 1;
-    return (std::size_t{1} << power) + steps * ((std::size_t{1} << power) / 4);
+    return bin < 4 ? (bin + 1) * kAlignment : (bin % 4 + 5) << (bin / 4 + 5);
   }
 
   const Device device_;
   const HostMemorySource source_;
   std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
-  std::size_t bins_used_ = 0;    // the others have always been empty
   std::size_t blocks_ = 0;       // of all bins
   std::vector<LeftBlock> left_;  // with room for all blocks
   Segments medium_{OrdinaryMemory::kHugePage, kFirstSegment};

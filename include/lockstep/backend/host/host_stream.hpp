@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -100,15 +101,10 @@ class HostStream : public StreamState, private Servable {
   void synchronize() override {
     prepare_operation();
     wait_for(issued_.load(std::memory_order_acquire));
-    if (failed_.load(std::memory_order_acquire)) {
-      std::exception_ptr error;
-      {
-        const std::lock_guard lock(mutex_);
-        failed_.store(false, std::memory_order_relaxed);
-        error = std::exchange(error_, nullptr);
-      }
-      if (error) std::rethrow_exception(error);
-    }
+    if (!failed_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    failed_.store(false, std::memory_order_relaxed);
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
  protected:
@@ -222,12 +218,9 @@ class HostStream : public StreamState, private Servable {
   // What the task holds is released before it counts as done.
   void run(Task task, bool may_wait) {
     try {
-      if (may_wait) {
-        const BackgroundThreads::BlockingScope blocking;
-        task();
-      } else {
-        task();
-      }
+      std::optional<BackgroundThreads::BlockingScope> blocking;
+      if (may_wait) blocking.emplace();
+      task();
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();

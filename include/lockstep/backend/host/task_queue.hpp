@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -33,11 +34,32 @@ class Task {
   // A task that calls `function(count, bytes)` with a copy of the `size` bytes. Kernels are queued
   // like this, so that no code is compiled for each functor.
   using Function = void (*)(std::size_t count, const void* bytes);
-  static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size);
+  static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size) {
+    using Unit = std::max_align_t;
+    struct alignas(Unit) Few {
+      unsigned char bytes[80];
+    };
+    if (size <= sizeof(Few)) {
+      Few few{};
+      std::memcpy(few.bytes, bytes, size);
+      return Task([function, count, few] { function(count, few.bytes); });
+    }
+    auto many = std::make_unique<Unit[]>((size + sizeof(Unit) - 1) / sizeof(Unit));
+    std::memcpy(many.get(), bytes, size);
+    return Task([function, count, many = std::move(many)] { function(count, many.get()); });
+  }
 
-  Task(Task&& other) noexcept { take(other); }
-  Task& operator=(Task&& other) noexcept;
-  ~Task() { reset(); }
+  Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
+    if (operations_) operations_->relocate(buffer_, other.buffer_);
+  }
+  Task& operator=(Task&& other) noexcept {
+    if (this == &other) return *this;
+    std::destroy_at(this);
+    return *std::construct_at(this, std::move(other));
+  }
+  ~Task() {
+    if (operations_) operations_->destroy(buffer_);
+  }
 
   void operator()() { operations_->call(buffer_); }
 
@@ -57,11 +79,6 @@ class Task {
                                           },
                                           [](void* at) { static_cast<F*>(at)->~F(); }};
 
-  // Moves the callable here, where there is none.
-  void take(Task& other);
-
-  void reset();
-
   const Operations* operations_ = nullptr;
   alignas(std::max_align_t) unsigned char buffer_[kInline];
 };
@@ -73,12 +90,27 @@ class TaskQueue {
   bool empty() const { return count_ == 0; }
 
   // If it throws, which it does without memory, the task is still the caller's.
-  void push(Task&& task);
+  void push(Task&& task) {
+    if (count_ == ring_.size()) grow();
+    ring_[(head_ + count_) % ring_.size()] = std::move(task);
+    ++count_;
+  }
 
-  Task pop();
+  Task pop() {
+    Task task = std::move(ring_[head_]);
+    head_ = (head_ + 1) % ring_.size();
+    --count_;
+    return task;
+  }
 
  private:
-  void grow();
+  void grow() {
+    std::vector<Task> larger(ring_.empty() ? 16 : 2 * ring_.size());
+    for (std::size_t i = 0; i < count_; ++i)
+      larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
+    ring_.swap(larger);
+    head_ = 0;
+  }
 
   std::vector<Task> ring_;
   std::size_t head_ = 0;
@@ -86,7 +118,3 @@ class TaskQueue {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/impl/task_queue.ipp>
-#endif

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/backend/host/host_stream.hpp>
-#include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -15,7 +14,7 @@ namespace lockstep::detail {
 
 [[gnu::noinline]] LOCKSTEP_INLINE void launch_bytes(const Stream& stream, std::size_t count,
                                                     const void* functor, std::size_t size,
-                                                    Task::Function on_host,
+                                                    HostKernel on_host,
                                                     const std::atomic<Launcher>& on_gpu,
                                                     const std::type_info& type) {
   if (count == 0) return;

@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -51,8 +50,10 @@ inline int host_count() {
 }
 
 struct CudaDevices {
-  int count = 0;
+  explicit CudaDevices(CountDevices count_devices) : count(count_devices(&none_because)) {}
+
   std::string none_because;  // empty if there are GPUs
+  int count;
 };
 
 // Decided at first use and the same until the process ends. As long as no counter is registered,
@@ -61,11 +62,7 @@ struct CudaDevices {
 inline const CudaDevices* cuda_devices() {
   const CountDevices count = cuda_device_counter.load(std::memory_order_acquire);
   if (!count) return nullptr;
-  static const CudaDevices* const found = [count] {
-    auto devices = std::make_unique<CudaDevices>();
-    devices->count = count(&devices->none_because);
-    return devices.release();
-  }();
+  static const CudaDevices* const found = new CudaDevices(count);
   return found;
 }
 

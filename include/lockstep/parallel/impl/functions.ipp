@@ -122,7 +122,7 @@ LOCKSTEP_INLINE std::vector<Tensor> Gather::backward(const Backward&, const Tens
 
 LOCKSTEP_INLINE std::vector<Tensor> Broadcast::backward(const Backward&,
                                                         std::vector<Tensor> grads) const {
-  if (lockstep::detail::none_of(grads, lockstep::detail::is_recorded)) {
+  if (!lockstep::detail::any_of(grads, lockstep::detail::is_recorded)) {
     return ReduceAddCoalesced::add(std::move(grads), devices, source_device);
   }
   return lockstep::apply(ReduceAddCoalesced{devices, source_device}, grads);

@@ -37,20 +37,10 @@ LOCKSTEP_INLINE RecordFunction::~RecordFunction() {
                                                              const Row& row,
                                                              const RangeDetails& details) noexcept {
   state_ = state;
-  event_ = {.name = name,
-            .begin = 0,
-            .end = 0,
-            .bytes = details.bytes,
-            .begin_mark = nullptr,
-            .end_mark = nullptr,
-            .row = row};
+  event_ = {name, 0, 0, details.bytes, nullptr, nullptr, row};  // the times and marks come later
   stream_ = details.stream;
-  if ((state & 1) != 0) {
-    listener_ = detail::range_listener.load(std::memory_order_acquire);
-    if (listener_ != nullptr) listener_->push(name);
-  } else {
-    listener_ = nullptr;
-  }
+  listener_ = (state & 1) != 0 ? detail::range_listener.load(std::memory_order_acquire) : nullptr;
+  if (listener_ != nullptr) listener_->push(name);
   if (state < 2) return;
   event_.begin = detail::now();
   event_.begin_mark = mark();

@@ -23,9 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::profile {
-
-namespace detail {
+namespace lockstep::profile::detail {
 
 inline std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -122,6 +120,4 @@ class Recorder {
   std::vector<std::shared_ptr<ThreadLog>> logs_;
 };
 
-}  // namespace detail
-
-}  // namespace lockstep::profile
+}  // namespace lockstep::profile::detail
