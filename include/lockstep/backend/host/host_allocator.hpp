@@ -154,11 +154,13 @@ class HostAllocator final : public MemoryResource {
 
   // Four classes to each power of two, so at most a fifth of a block is lost to rounding.
   static SizeClass size_class(std::size_t bytes) {
-    const std::size_t last = bytes > 0 ? bytes - 1 : 0;
-    const auto width = static_cast<std::size_t>(std::bit_width(last));
-    const std::size_t step = std::max<std::size_t>(width, 9) - 3;  // the classes lie 2^step apart
-    const std::size_t steps = last >> step;
-    return {(steps + 1) << step, 4 * (step - 6) + steps};
+    if (bytes <= 4 * kAlignment) {
+      const std::size_t units = bytes <= kAlignment ? 1 : (bytes + kAlignment - 1) / kAlignment;
+      return {units * kAlignment, units - 1};
+    }
+    const auto width = static_cast<std::size_t>(std::bit_width(bytes - 1));
+    const std::size_t steps = (bytes - 1) >> (width - 3);
+    return {(steps + 1) << (width - 3), 4 * (width - 9) + steps};
   }
 
   void* take(SizeClass size, const StreamState& user) {
