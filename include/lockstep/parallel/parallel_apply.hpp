@@ -191,19 +191,11 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
     run_shared(modules.size(), pace, *job, on_error);
   }
   if (failed) {
-    std::vector<std::exception_ptr> errors;
-    std::vector<Device> places;
-    try {
-      for (std::size_t i = 0; i < modules.size(); ++i) {
-        errors.push_back(slots[i].error);
-        places.push_back(device_of_replica(modules[i], devices, i).value_or(Device()));
-      }
-    } catch (const std::bad_alloc&) {  // no memory for a text: the replica's own error comes out
-      for (std::size_t i = 0; i < modules.size(); ++i) {
-        if (slots[i].error) std::rethrow_exception(slots[i].error);
-      }
-    }
-    throw_first_failure(errors, places);
+    throw_first_failure(
+        modules.size(), [&](std::size_t i) { return slots[i].error; },
+        [&](std::size_t i) {
+          return device_of_replica(modules[i], devices, i).value_or(Device());
+        });
   }
   for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(*slots[i].output));
   return outputs;

@@ -4,10 +4,10 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <cstddef>
 #include <exception>
-#include <vector>
 
 namespace lockstep {
 
@@ -46,9 +46,11 @@ class ReplicaReleased : public Error {
 namespace detail {
 
 // Throws the lowest replica's error, naming replica and device, with the others listed in its text;
-// a ReplicaReleased only if there is nothing else. Does nothing if no replica failed.
-void throw_first_failure(const std::vector<std::exception_ptr>& errors,
-                         const std::vector<Device>& devices);
+// a ReplicaReleased only if there is nothing else. Without memory for that it throws the lowest
+// replica's as it is. `error_of` gives null for a replica that has not failed.
+void throw_first_failure(std::size_t replicas,
+                         FunctionRef<std::exception_ptr(std::size_t)> error_of,
+                         FunctionRef<Device(std::size_t)> device_of);
 
 }  // namespace detail
 

@@ -4,17 +4,32 @@
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/parallel/replica_error.hpp>
 
 #include <cstddef>
 #include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& errors,
-                                         const std::vector<Device>& devices) {
+LOCKSTEP_INLINE void throw_first_failure(std::size_t replicas,
+                                         FunctionRef<std::exception_ptr(std::size_t)> error_of,
+                                         FunctionRef<Device(std::size_t)> device_of) {
+  std::vector<std::exception_ptr> errors;
+  std::vector<Device> devices;
+  try {
+    for (std::size_t i = 0; i < replicas; ++i) {
+      errors.push_back(error_of(i));
+      devices.push_back(device_of(i));
+    }
+  } catch (const std::bad_alloc&) {  // no memory for a text: the replica's own error comes out
+    for (std::size_t i = 0; i < replicas; ++i) {
+      if (error_of(i)) std::rethrow_exception(error_of(i));
+    }
+  }
   const auto source_of = [&](std::size_t i) { return ReplicaFailure(i, devices[i]); };
   relay_first<ReplicaReleased>(
       errors, NestedConsequence::does_not_count, source_of, [&](std::size_t i) {
