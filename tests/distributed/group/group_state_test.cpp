@@ -187,9 +187,11 @@ TEST(GroupState, APartForWhichThereIsNoMemoryEndsBetweenOperations) {
   bool watch = false;
   const std::function<void()> at_end = [&] {
     if (!watch) return;
+    testing::begin_allocations_of_others();  // this test's own
     std::thread other([&] {
       if (thread->run_here([] {})) beside = true;
     });
+    testing::end_allocations_of_others();
     other.join();
   };
   GroupState group(std::make_unique<Lonely>(at_end), thread, Device());
