@@ -167,72 +167,64 @@ class MpiCarrier final : public Carrier {
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
 
-  // Calls body for the other ranks, beginning with the one after this.
-  template <class Body>
-  void for_peers(const Body& body) const {
+  using Bytes = std::span<std::byte>;
+  using ConstBytes = std::span<const std::byte>;
+
+  static Bytes bytes_at(void* whole, std::size_t at, std::size_t bytes) {
+    return {static_cast<std::byte*>(whole) + at, bytes};
+  }
+  static ConstBytes bytes_at(const void* whole, std::size_t at, std::size_t bytes) {
+    return {static_cast<const std::byte*>(whole) + at, bytes};
+  }
+
+  // Sends from(r) to each rank r, and takes from it what fills to(r): nothing where that is empty.
+  // What goes from this rank to itself is copied, unless it is there already. Begins with the rank
+  // after this, so that the ranks do not all send to the same one.
+  template <class From, class To>
+  void exchange(const From& from, const To& to) {
     for (std::size_t i = 1; i < ranks(); ++i) {
-      const std::size_t r = own() + i < ranks() ? own() + i : own() + i - ranks();
-      body(r, static_cast<int>(r));
+      const std::size_t r = (own() + i) % ranks();
+      const Bytes part = to(r);
+      requests_.receive(part.data(), part.size(), static_cast<int>(r));
     }
+    for (std::size_t i = 1; i < ranks(); ++i) {
+      const std::size_t r = (own() + i) % ranks();
+      const ConstBytes part = from(r);
+      requests_.send(part.data(), part.size(), static_cast<int>(r));
+    }
+    const ConstBytes kept = from(own());
+    const Bytes mine = to(own());
+    if (!kept.empty() && !mine.empty() && kept.data() != mine.data()) {
+      std::memcpy(mine.data(), kept.data(), mine.size());
+    }
+    requests_.wait();
   }
 
   // Brings the parts of all ranks to `all`, one after the other.
   void gather_all(const void* part, std::size_t bytes, std::byte* all) {
     if (direct_) {
-      for_peers([&](std::size_t r, int peer) { requests_.receive(all + r * bytes, bytes, peer); });
-      for_peers([&](std::size_t, int peer) { requests_.send(part, bytes, peer); });
-      std::memcpy(all + own() * bytes, part, bytes);
-    } else {
-      const int count = static_cast<int>(bytes);
-      requests_.start("MPI_Iallgather", [&](MPI_Request* request) {
-        return MPI_Iallgather(part, count, MPI_BYTE, all, count, MPI_BYTE, requests_.comm(),
-                              request);
-      });
+      return exchange([&](std::size_t) { return bytes_at(part, 0, bytes); },
+                      [&](std::size_t r) { return bytes_at(all, r * bytes, bytes); });
     }
-    requests_.wait();
-  }
-
-  // Brings all ranks' shares to `piece`, where this rank's is already.
-  void gather_shares(std::byte* piece) {
-    const std::vector<int>& counts = scratch_->counts;
-    const std::vector<int>& offsets = scratch_->offsets;
-    if (direct_) {
-      receive_shares(piece);
-      for_peers([&](std::size_t, int peer) {
-        requests_.send(piece + offsets[own()], size_of_share(own()), peer);
-      });
-    } else {
-      requests_.start("MPI_Iallgatherv", [&](MPI_Request* request) {
-        return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece, counts.data(),
-                               offsets.data(), MPI_BYTE, requests_.comm(), request);
-      });
-    }
-    requests_.wait();
-  }
-  void receive_shares(std::byte* piece) {
-    for_peers([&](std::size_t r, int peer) {
-      requests_.receive(piece + scratch_->offsets[r], size_of_share(r), peer);
+    const int count = static_cast<int>(bytes);
+    requests_.start("MPI_Iallgather", [&](MPI_Request* request) {
+      return MPI_Iallgather(part, count, MPI_BYTE, all, count, MPI_BYTE, requests_.comm(), request);
     });
-  }
-  std::size_t size_of_share(std::size_t rank) const {
-    return static_cast<std::size_t>(scratch_->counts[rank]);
+    requests_.wait();
   }
 
   // Sends part(r) to each other rank r, and receives from each what is as long as part(own()).
   // Leaves in `sources_` where these are: in the buffer that it returns, one after the other, but
   // this rank's own.
   template <class PartOf>
-  std::byte* exchange(const PartOf& part) {
-    const std::span<const std::byte> mine = part(own());
+  std::byte* exchange_parts(const PartOf& part) {
+    const ConstBytes mine = part(own());
     std::byte* const received = scratch_->room(mine.size() * ranks());
-    for_peers([&](std::size_t r, int peer) {
-      sources_[r] = received + r * mine.size();
-      requests_.receive(received + r * mine.size(), mine.size(), peer);
-    });
+    for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = received + r * mine.size();
     sources_[own()] = mine.data();
-    for_peers(
-        [&](std::size_t r, int peer) { requests_.send(part(r).data(), part(r).size(), peer); });
-    requests_.wait();
+    exchange(part, [&](std::size_t r) {
+      return r == own() ? Bytes() : bytes_at(received, r * mine.size(), mine.size());
+    });
     return received;
   }
 
@@ -241,6 +233,7 @@ class MpiCarrier final : public Carrier {
   void reduce(const Call& call, const void* input, void* output) {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_reduce;
+    const auto root = static_cast<std::size_t>(call.root);
     if (call.bytes() * ranks() <= kSmall) return reduce_small(call, input, output);
     std::vector<int>& counts = scratch_->counts;
     std::vector<int>& offsets = scratch_->offsets;
@@ -254,20 +247,24 @@ class MpiCarrier final : public Carrier {
         counts[r] = static_cast<int>((end - begin) * element);
         offsets[r] = static_cast<int>(begin * element);
       }
-      const std::size_t share = size_of_share(own());
-      std::byte* const received = exchange([&](std::size_t r) {
-        return std::span(static_cast<const std::byte*>(input) + at + offsets[r], size_of_share(r));
-      });
-      std::byte* const piece = output ? static_cast<std::byte*>(output) + at : nullptr;
-      void* const sum = piece ? piece + offsets[own()] : received + own() * share;
+      const auto share_of = [&](auto* whole, std::size_t r) {
+        return bytes_at(whole, at + static_cast<std::size_t>(offsets[r]),
+                        static_cast<std::size_t>(counts[r]));
+      };
+      std::byte* const received = exchange_parts([&](std::size_t r) { return share_of(input, r); });
+      const auto share = static_cast<std::size_t>(counts[own()]);
+      void* const sum = output ? share_of(output, own()).data() : received + own() * share;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, share / element);
-      if (all) return gather_shares(piece);
-      if (piece) {
-        receive_shares(piece);
-      } else {
-        requests_.send(sum, share, call.root);
+      if (all && !direct_) {
+        requests_.start("MPI_Iallgatherv", [&](MPI_Request* request) {
+          return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL,
+                                 static_cast<std::byte*>(output) + at, counts.data(),
+                                 offsets.data(), MPI_BYTE, requests_.comm(), request);
+        });
+        return requests_.wait();
       }
-      requests_.wait();
+      exchange([&](std::size_t r) { return all || r == root ? bytes_at(sum, 0, share) : Bytes(); },
+               [&](std::size_t r) { return output ? share_of(output, r) : Bytes(); });
     });
   }
 
@@ -287,27 +284,24 @@ class MpiCarrier final : public Carrier {
 
   void reduce_scatter(const Call& call, std::span<const void* const> inputs, void* output) {
     in_pieces(call, ranks(), [&](std::size_t at, std::size_t bytes) {
-      (void)exchange([&](std::size_t r) {
-        return std::span(static_cast<const std::byte*>(inputs[r]) + at, bytes);
-      });
+      (void)exchange_parts([&](std::size_t r) { return bytes_at(inputs[r], at, bytes); });
       void* const sum = static_cast<std::byte*>(output) + at;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, bytes / element_size(call.dtype));
     });
   }
 
   void broadcast(const Call& call, void* data) {
+    const auto root = static_cast<std::size_t>(call.root);
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
-      std::byte* const piece = static_cast<std::byte*>(data) + at;
-      if (!direct_) {
-        requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
-          return MPI_Ibcast(piece, static_cast<int>(bytes), MPI_BYTE, call.root, requests_.comm(),
-                            request);
-        });
-      } else if (rank() == call.root) {
-        for_peers([&](std::size_t, int peer) { requests_.send(piece, bytes, peer); });
-      } else {
-        requests_.receive(piece, bytes, call.root);
+      const Bytes piece = bytes_at(data, at, bytes);
+      if (direct_) {
+        return exchange([&](std::size_t) { return own() == root ? piece : Bytes(); },
+                        [&](std::size_t r) { return r == root ? piece : Bytes(); });
       }
+      requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
+        return MPI_Ibcast(piece.data(), static_cast<int>(bytes), MPI_BYTE, call.root,
+                          requests_.comm(), request);
+      });
       requests_.wait();
     });
   }
@@ -326,35 +320,26 @@ class MpiCarrier final : public Carrier {
   // Sends the parts directly, to all ranks or to the root.
   void gather(const Call& call, const void* input, std::span<void* const> outputs) {
     const bool all = call.collective == Collective::all_gather;
+    const auto root = static_cast<std::size_t>(call.root);
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
-      const auto* const from = static_cast<const std::byte*>(input) + at;
-      if (!outputs.empty()) {
-        const auto to = [&](std::size_t r) { return static_cast<std::byte*>(outputs[r]) + at; };
-        for_peers([&](std::size_t r, int peer) { requests_.receive(to(r), bytes, peer); });
-        if (to(own()) != from) std::memcpy(to(own()), from, bytes);
-      }
-      if (all) {
-        for_peers([&](std::size_t, int peer) { requests_.send(from, bytes, peer); });
-      } else if (rank() != call.root) {
-        requests_.send(from, bytes, call.root);
-      }
-      requests_.wait();
+      exchange(
+          [&](std::size_t r) {
+            return all || r == root ? bytes_at(input, at, bytes) : ConstBytes();
+          },
+          [&](std::size_t r) {
+            return outputs.empty() ? Bytes() : bytes_at(outputs[r], at, bytes);
+          });
     });
   }
 
   void scatter(const Call& call, std::span<const void* const> inputs, void* output) {
+    const auto root = static_cast<std::size_t>(call.root);
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
-      std::byte* const to = static_cast<std::byte*>(output) + at;
-      if (rank() == call.root) {
-        const auto part = [&](std::size_t r) {
-          return static_cast<const std::byte*>(inputs[r]) + at;
-        };
-        for_peers([&](std::size_t r, int peer) { requests_.send(part(r), bytes, peer); });
-        if (part(own()) != to) std::memcpy(to, part(own()), bytes);
-      } else {
-        requests_.receive(to, bytes, call.root);
-      }
-      requests_.wait();
+      exchange(
+          [&](std::size_t r) {
+            return inputs.empty() ? ConstBytes() : bytes_at(inputs[r], at, bytes);
+          },
+          [&](std::size_t r) { return r == root ? bytes_at(output, at, bytes) : Bytes(); });
     });
   }
 

@@ -13,6 +13,7 @@
 #include <lockstep/distributed/thread/mailbox.hpp>
 #include <lockstep/distributed/thread/rendezvous.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 
 #include <array>
 #include <cstddef>
@@ -21,7 +22,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -69,11 +69,17 @@ class ThreadWorld {
 
   // Without `devices`, or if not all of them are GPUs, everything goes through host memory.
   explicit ThreadWorld(int size, std::span<const Device> devices = {})
-      : ThreadWorld(named(size, devices)) {}
+      : ThreadWorld(static_cast<std::size_t>(size), [&](std::size_t i) {
+          const auto device = devices.empty() ? std::nullopt : std::optional(devices[i]);
+          return Departure{static_cast<int>(i), device};
+        }) {}
 
   // A world of some of the ranks of another one.
   ThreadWorld(const ThreadWorld& whole, std::span<const int> members)
-      : ThreadWorld(whole.named(members)) {}
+      : ThreadWorld(members.size(), [&](std::size_t i) {
+          const Departure& rank = whole.ranks_[static_cast<std::size_t>(members[i])];
+          return Departure{rank.rank, rank.device};
+        }) {}
 
   // Each rank's GPU if all ranks are on GPUs, else empty.
   const std::vector<Device>& gpus() const { return gpus_; }
@@ -118,12 +124,12 @@ class ThreadWorld {
     std::vector<int> members;
   };
 
-  explicit ThreadWorld(std::vector<Departure> ranks)
-      : meeting(static_cast<int>(ranks.size())),
-        parting(static_cast<int>(ranks.size())),
-        mailbox(ranks.size()),
-        slots_(new std::array<Slot, 2>[ranks.size()]),
-        ranks_(std::move(ranks)) {
+  ThreadWorld(std::size_t size, lockstep::detail::FunctionRef<Departure(std::size_t i)> rank_of)
+      : meeting(static_cast<int>(size)),
+        parting(static_cast<int>(size)),
+        mailbox(size),
+        slots_(new std::array<Slot, 2>[size]) {
+    for (std::size_t i = 0; i < size; ++i) ranks_.push_back(rank_of(i));
     const auto on_gpu = [](const Departure& rank) { return rank.device && rank.device->is_cuda(); };
     if (!lockstep::detail::all_of(ranks_, on_gpu)) return;
     for (const Departure& rank : ranks_) gpus_.push_back(*rank.device);
@@ -145,23 +151,6 @@ class ThreadWorld {
         world->set_gone(static_cast<int>(at - part.members.begin()), thrown);
       }
     }
-  }
-
-  static std::vector<Departure> named(int size, std::span<const Device> devices) {
-    std::vector<Departure> ranks(static_cast<std::size_t>(size));
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      ranks[i].rank = static_cast<int>(i);
-      if (!devices.empty()) ranks[i].device = devices[i];
-    }
-    return ranks;
-  }
-  std::vector<Departure> named(std::span<const int> members) const {
-    std::vector<Departure> ranks;
-    for (const int member : members) {
-      const Departure& rank = ranks_[static_cast<std::size_t>(member)];
-      ranks.push_back({rank.rank, rank.device});
-    }
-    return ranks;
   }
 
   std::vector<Device> gpus_;  // set by the constructor alone
