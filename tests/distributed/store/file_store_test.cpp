@@ -108,6 +108,17 @@ TEST(FileStore, TheLastOfTheWorkersRemovesTheFile) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+TEST(FileStore, AProcessMayLeaveTheFolderThatARelativePathBeginsIn) {
+  const TempDirectory folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  std::optional<FileStore> store(std::in_place, "store", 1);
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(std::filesystem::exists(folder / "store"));
+  store.reset();
+  EXPECT_FALSE(std::filesystem::exists(folder / "store"));
+}
+
 TEST(FileStore, TheFileOfALaterRunStays) {
   const TempDirectory folder;
   const std::filesystem::path path = folder / "store";

@@ -32,7 +32,7 @@ class StoreFile;
 // file may be on NFS where that has been set up for locks.
 class FileStore final : public Store {
  public:
-  explicit FileStore(std::filesystem::path path, int num_workers = 0,
+  explicit FileStore(const std::filesystem::path& path, int num_workers = 0,
                      std::chrono::milliseconds timeout = kDefaultTimeout);
 
   LOCKSTEP_INLINE ~FileStore() override;

@@ -28,7 +28,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace lockstep::distributed::detail {
 
@@ -37,8 +36,9 @@ namespace lockstep::distributed::detail {
 // Threads: any thread may call any member.
 class StoreFile : lockstep::detail::NonCopyable {
  public:
-  StoreFile(std::filesystem::path path, int num_workers, const Deadline& deadline)
-      : path_(std::move(path)), num_workers_(num_workers) {
+  StoreFile(const std::filesystem::path& path, int num_workers, const Deadline& deadline)
+      : path_(std::filesystem::absolute(path)),  // the process may leave the folder
+        num_workers_(num_workers) {
     check<ValueError>(num_workers >= 0, "FileStore: ", num_workers, " workers");
     while (true) {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -216,11 +216,10 @@ class StoreFile : lockstep::detail::NonCopyable {
 
 namespace lockstep::distributed {
 
-LOCKSTEP_INLINE FileStore::FileStore(std::filesystem::path path, int num_workers,
+LOCKSTEP_INLINE FileStore::FileStore(const std::filesystem::path& path, int num_workers,
                                      std::chrono::milliseconds timeout)
     : Store(timeout),
-      file_(std::make_unique<detail::StoreFile>(std::move(path), num_workers,
-                                                detail::Deadline(timeout))) {}
+      file_(std::make_unique<detail::StoreFile>(path, num_workers, detail::Deadline(timeout))) {}
 
 LOCKSTEP_INLINE FileStore::~FileStore() {
   constexpr std::chrono::milliseconds kLongestParting{1000};
