@@ -337,7 +337,7 @@ class MpiCarrier final : public Carrier {
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
       exchange(
           [&](std::size_t r) {
-            return inputs.empty() ? ConstBytes() : bytes_at(inputs[r], at, bytes);
+            return own() == root ? bytes_at(inputs[r], at, bytes) : ConstBytes();
           },
           [&](std::size_t r) { return r == root ? bytes_at(output, at, bytes) : Bytes(); });
     });

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
