@@ -117,6 +117,7 @@ TEST(FileStore, AProcessMayLeaveTheFolderThatARelativePathBeginsIn) {
   EXPECT_TRUE(std::filesystem::exists(folder / "store"));
   store.reset();
   EXPECT_FALSE(std::filesystem::exists(folder / "store"));
+  EXPECT_TRUE(throws<StoreError>([] { FileStore{""}; }, "cannot be opened"));
 }
 
 TEST(FileStore, TheFileOfALaterRunStays) {

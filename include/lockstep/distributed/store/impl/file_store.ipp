@@ -28,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace lockstep::distributed::detail {
 
@@ -37,8 +38,7 @@ namespace lockstep::distributed::detail {
 class StoreFile : lockstep::detail::NonCopyable {
  public:
   StoreFile(const std::filesystem::path& path, int num_workers, const Deadline& deadline)
-      : path_(std::filesystem::absolute(path)),  // the process may leave the folder
-        num_workers_(num_workers) {
+      : path_(absolute(path)), num_workers_(num_workers) {
     check<ValueError>(num_workers >= 0, "FileStore: ", num_workers, " workers");
     while (true) {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -87,6 +87,14 @@ class StoreFile : lockstep::detail::NonCopyable {
   }
 
  private:
+  // The process may leave the folder in which a relative path begins. Where there is no such folder
+  // or no path, opening the file says so.
+  static std::filesystem::path absolute(const std::filesystem::path& path) {
+    std::error_code error;
+    std::filesystem::path whole = std::filesystem::absolute(path, error);
+    return error ? path : whole;
+  }
+
   static constexpr std::size_t kMaxFrame = Store::kMaxKey + Store::kMaxValue + 64;
 
   // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it.
