@@ -37,7 +37,13 @@ LOCKSTEP_INLINE RecordFunction::~RecordFunction() {
                                                              const Row& row,
                                                              const RangeDetails& details) noexcept {
   state_ = state;
-  event_ = {name, 0, 0, details.bytes, nullptr, nullptr, row};  // the times and marks come later
+  event_ = {.name = name,
+            .begin = 0,
+            .end = 0,
+            .bytes = details.bytes,
+            .begin_mark = nullptr,
+            .end_mark = nullptr,
+            .row = row};
   stream_ = details.stream;
   listener_ = (state & 1) != 0 ? detail::range_listener.load(std::memory_order_acquire) : nullptr;
   if (listener_ != nullptr) listener_->push(name);
