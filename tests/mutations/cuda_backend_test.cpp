@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/kernels/copy_sixteens.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/runtime/stream_timer.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
@@ -54,7 +55,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
   machine.memory_bytes = 64 * kMiB;  // filling a GPU takes no time
   cudasim::reset(machine);
   testing::register_kernels(
-      cuda::Kernels<Copied, detail::BinaryKernel<float, float, detail::Plus<float>>>{});
+      cuda::Kernels<Copied, cuda::CopyFew,
+                    detail::BinaryKernel<float, float, detail::Plus<float>>>{});
   testing::register_gpus();
   return true;
 }();

@@ -111,13 +111,24 @@ class CudaBackend final : public detail::Backend {
   }
 
   void copy_all(std::span<const detail::CopyOrder> orders) override {
-    if (orders.size() < 2 || !are_sixteens(orders)) return Backend::copy_all(orders);
-    StreamState& stream = *orders.front().stream;
-    std::size_t bytes = 0;
-    for (const detail::CopyOrder& order : orders) bytes += order.bytes();
-    const profile::RecordFunction range("copy", row_of(stream),
-                                        {.bytes = bytes, .stream = &stream});
-    copy_sixteens(orders);
+    while (!orders.empty()) {
+      StreamState& stream = *orders.front().stream;
+      std::size_t bytes = 0;
+      std::size_t count = 0;
+      while (count < orders.size() && orders[count].stream == &stream &&
+             is_sixteens(orders[count])) {
+        bytes += orders[count++].bytes();
+      }
+      if (count < 2) {
+        copy(orders[0]);
+        orders = orders.subspan(1);
+        continue;
+      }
+      const profile::RecordFunction range("copy", row_of(stream),
+                                          {.bytes = bytes, .stream = &stream});
+      copy_sixteens(orders.first(count));
+      orders = orders.subspan(count);
+    }
   }
 
   // Managed memory is every device's. Host memory is asked about only where a GPU is in use, since

@@ -19,8 +19,8 @@
 // All that the library launches: functors, and Calls.
 namespace lockstep::cuda {
 
-using AllKernels =
-    Kernels<FunctorKernels, CopyKernels, CopyTogether, ReduceCalls, ChannelCalls, LayerNormCalls,
-            SoftmaxCalls, LossCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, IndexCalls>;
+using AllKernels = Kernels<FunctorKernels, CopyKernels, CopyFew, CopyMany, ReduceCalls,
+                           ChannelCalls, LayerNormCalls, SoftmaxCalls, LossCalls, PoolingCalls,
+                           MatmulCalls, ConvCalls, RnnCalls, IndexCalls>;
 
 }  // namespace lockstep::cuda

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/launch_together.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>

@@ -6,6 +6,8 @@
 #include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/peer_access.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <algorithm>
@@ -13,8 +15,8 @@
 #include <cstdint>
 #include <span>
 
-// Several copies within the memory of one GPU by one launch, which costs as much as a copy of some
-// hundred KiB.
+// Several copies to one GPU, from its own memory or from what its kernels read where it is, by one
+// launch, which costs as much as a copy of some hundred KiB.
 namespace lockstep::cuda {
 
 using Sixteen = Four<std::uint32_t>;  // bytes
@@ -26,32 +28,32 @@ struct CopySixteens {
   LOCKSTEP_HD void operator()(std::size_t i) const { to[i] = from[i]; }
 };
 
-// A launch with few arguments takes the host less time.
-using CopyTogether = detail::TogetherKernel<CopySixteens, 512>;
+// Few copies, and many: a launch with few arguments takes the host less time.
+using CopyFew = detail::TogetherKernel<CopySixteens, 512>;
+using CopyMany = detail::TogetherKernel<CopySixteens>;
 
-// Whether the copies are of one stream, within its GPU, and of whole sixteens.
-inline bool are_sixteens(std::span<const detail::CopyOrder> orders) {
-  const detail::StreamState& stream = *orders.front().stream;
-  if (!stream.device().is_cuda()) return false;
-  for (const detail::CopyOrder& order : orders) {
-    const auto is_here = [&stream](Device device) {
-      return device.is_cuda() && gpu_of(device) == gpu_of(stream.device());
-    };
-    const auto ends = reinterpret_cast<std::uintptr_t>(order.dst) |
-                      reinterpret_cast<std::uintptr_t>(order.src) | order.bytes();
-    if (order.stream != &stream || !is_here(order.dst_device) || !is_here(order.src_device) ||
-        !order.shape.is_one_run() || ends % sizeof(Sixteen) != 0) {
-      return false;
-    }
-  }
-  return true;
+// From another GPU, in bytes: a larger copy keeps the way between the two busy by itself.
+inline constexpr std::size_t kLargeBetweenGpus = std::size_t{1} << 20;
+
+// Whether a kernel makes this copy: one run of whole sixteens, to the GPU of its stream.
+inline bool is_sixteens(const detail::CopyOrder& order) {
+  const Device here = order.stream->device();
+  if (!here.is_cuda() || !order.dst_device.is_cuda() || !order.src_device.is_cuda()) return false;
+  const auto ends = reinterpret_cast<std::uintptr_t>(order.dst) |
+                    reinterpret_cast<std::uintptr_t>(order.src) | order.bytes();
+  if (!order.shape.is_one_run() || ends % sizeof(Sixteen) != 0) return false;
+  if (gpu_of(order.dst_device) != gpu_of(here)) return false;
+  return gpu_of(order.src_device) == gpu_of(here) ||
+         (order.bytes() < kLargeBetweenGpus &&
+          PeerAccess::instance().can_access(here, order.src_device));
 }
 
-// Makes copies that are sixteens, as many at a time as a launch takes.
-inline void copy_sixteens(std::span<const detail::CopyOrder> orders) {
+// Makes copies that are sixteens and of one stream, as many at a time as a launch takes.
+template <class Together>
+void copy_sixteens(std::span<const detail::CopyOrder> orders) {
   while (!orders.empty()) {
-    const auto now = orders.first(std::min(orders.size(), CopyTogether::kMost));
-    CopyTogether together;
+    const auto now = orders.first(std::min(orders.size(), Together::kMost));
+    Together together;
     together.count = 0;
     for (const detail::CopyOrder& order : now) {
       const std::size_t count = order.bytes() / sizeof(Sixteen);
@@ -62,6 +64,10 @@ inline void copy_sixteens(std::span<const detail::CopyOrder> orders) {
     launch(Stream(*now.front().stream), together.size(), together);
     orders = orders.subspan(now.size());
   }
+}
+
+inline void copy_sixteens(std::span<const detail::CopyOrder> orders) {
+  orders.size() > CopyFew::kMost ? copy_sixteens<CopyMany>(orders) : copy_sixteens<CopyFew>(orders);
 }
 
 }  // namespace lockstep::cuda

@@ -33,6 +33,7 @@ struct NumericFunctors
           BinaryKernels<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>,
                         detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>,
           UnaryKernels<T, bool, detail::CompareTo<T>>, BinaryKernels<T, bool, detail::Compare<T>>,
+          detail::TogetherKernel<detail::BinaryKernel<T, T, detail::Plus<T>>>,
           detail::AddInPlaceKernel<T>> {};
 
 // A kernel for one parameter, and for many.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/launch_together.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/ops/embedding_sparse.hpp>
 #include <lockstep/ops/index.hpp>
 #include <lockstep/optim/kernels.hpp>
-#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/row_kernels.hpp>

@@ -50,10 +50,13 @@ std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor
 // The first entry for the tensors' own device holds the tensors themselves. The copies on any other
 // device are contiguous and lie together: a flat buffer holds copies of one dtype, in order, until
 // it has reached `buffer_size` bytes. Each copy has a version of its own. So there are few
-// allocations; each tensor is still copied by itself, but all copies are issued together.
+// allocations, and few operations where these cost more than small copies: see below.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
-// **Devices and streams.** As broadcast.
+// **Devices and streams.** As broadcast, with one collective for all tensors. Without it, a launch
+// on each GPU reads up to 101 tensors where they lie, unless they lie on the host or that GPU
+// cannot access their memory; a tensor whose bytes are no multiple of 16, and one of a MiB or more
+// on another GPU, is copied by itself, and so is each on a host device.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As broadcast; DeviceError for tensors of several devices, which names
 // the first that is not where tensor 0 is.

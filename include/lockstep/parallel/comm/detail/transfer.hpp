@@ -13,9 +13,11 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -64,9 +66,9 @@ inline std::atomic<std::uint64_t>& copies_issued() {
   return count;
 }
 
-// Issues the copies of several Transfers: small ones as they are added, large ones and those within
-// a GPU together in `issue`, until which it keeps their tensors. If no `issue` follows, these are
-// not made.
+// Issues the copies of several Transfers: small ones as they are added, large ones and those
+// between GPUs together in `issue`, until which it keeps their tensors. If no `issue` follows,
+// these are not made.
 class CopiesTogether {
  public:
   // In bytes; a smaller copy takes less time than dividing it among cores.
@@ -77,10 +79,8 @@ class CopiesTogether {
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
            const Tensor& dst, const Tensor& src) {
     ++count_;
-    const bool within_gpu =
-        order.dst_device.is_cuda() && order.src_device.is_cuda() &&
-        backend.native_index(order.dst_device) == backend.native_index(order.src_device);
-    if (!within_gpu && order.bytes() < kLarge) return backend.copy_all({&order, 1});
+    const bool between_gpus = order.dst_device.is_cuda() && order.src_device.is_cuda();
+    if (!between_gpus && order.bytes() < kLarge) return backend.copy_all({&order, 1});
     if (backend_ != &backend) issue();
     backend_ = &backend;
     orders_.push_back(order);
@@ -88,7 +88,12 @@ class CopiesTogether {
     kept_.push_back(src);
   }
 
+  // Those of one stream are issued one after the other, as a backend makes them together.
   void issue() {
+    const auto stream_before = [](const auto& a, const auto& b) {
+      return std::less<>()(a.stream, b.stream);
+    };
+    std::sort(orders_.begin(), orders_.end(), stream_before);
     if (!orders_.empty()) backend_->copy_all(orders_);
     orders_.clear();
     kept_.clear();

@@ -4,6 +4,7 @@
 #include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/backend/launch_together.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -79,12 +80,31 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
       destination);
 }
 
+// Makes one addition of a sum: total := inputs[0] + inputs[1] if i is 1, then total + inputs[i].
+// `stream`: the current one of the total's device. With `together` it waits there for others; its
+// summands are readable then where they are.
+inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const Stream& stream,
+                      lockstep::detail::LaunchTogether* together) {
+  using lockstep::detail::input;
+  dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
+    Tensor first;
+    Tensor room;
+    const View<const T> before = input<T>(i == 1 ? readable(inputs[0], stream, first) : total);
+    const View<const T> next = input<T>(readable(inputs[i], stream, room));
+    const lockstep::detail::BinaryKernel<T, T, lockstep::detail::Plus<T>> kernel{
+        before, next, lockstep::detail::output<T>(total, stream), {}};
+    const auto count = static_cast<std::size_t>(total.numel());
+    if (together) {
+      together->add<sizeof(T)>(stream, count, kernel);
+    } else {
+      launch_in_pieces<sizeof(T)>(stream, count, kernel);
+    }
+  });
+}
+
 // total := the sum of the inputs, added in the order given. `stream`: the current one of the
 // total's device. Half precision is added in f32 and rounded once.
 inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream) {
-  using lockstep::detail::input;
-  using lockstep::detail::output;
-  using lockstep::detail::Plus;
   if (inputs.size() == 1) return lockstep::detail::copy_into(total, inputs[0]);
   if (lockstep::detail::is_half_precision(total.dtype())) {
     std::vector<Tensor> wide;
@@ -93,19 +113,45 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
     sum_into(sum, wide, stream);
     return lockstep::detail::copy_into(total, sum);
   }
-  dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    Tensor first;
-    View<const T> before = input<T>(readable(inputs[0], stream, first));
-    for (std::size_t i = 1; i < inputs.size(); ++i) {
-      Tensor room;
-      const View<const T> next = input<T>(readable(inputs[i], stream, room));
-      launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
-                                  lockstep::detail::BinaryKernel<T, T, Plus<T>>{
-                                      before, next, output<T>(total, stream), {}});
-      before = input<T>(total);
-    }
-  });
+  for (std::size_t i = 1; i < inputs.size(); ++i) add_input(total, inputs, i, stream, nullptr);
 }
+
+// Collects sums on a GPU whose summands its kernels read where they are, and makes them together:
+// one launch adds the next summand of every sum.
+class SumsTogether {
+ public:
+  // Adds total := the sum of the inputs and returns true; returns false if that sum has to be made
+  // alone. The caller keeps both until `issue`.
+  bool add(const Tensor& total, Summands inputs) {
+    const Device here = total.device();
+    const auto is_readable = [here](const Tensor& input) {
+      return input.is_contiguous() && lockstep::detail::can_access(here, input.device());
+    };
+    if (!here.is_cuda() || inputs.size() < 2 ||
+        lockstep::detail::is_half_precision(total.dtype()) ||
+        !lockstep::detail::all_of(inputs, is_readable)) {
+      return false;
+    }
+    sums_.emplace_back(&total, inputs);
+    most_ = std::max(most_, inputs.size());
+    return true;
+  }
+
+  // Issues the additions to the current stream of the totals' device.
+  void issue(const Stream& stream) const {
+    lockstep::detail::LaunchTogether together;
+    for (std::size_t i = 1; i < most_; ++i) {
+      for (const auto& [total, inputs] : sums_) {
+        if (i < inputs.size()) add_input(*total, inputs, i, stream, &together);
+      }
+    }
+    together.launch();
+  }
+
+ private:
+  std::vector<std::pair<const Tensor*, Summands>> sums_;
+  std::size_t most_ = 0;  // summands of a sum
+};
 
 // True if the sum of these tensors may be made in the memory of the first one: `destination` is a
 // host device, and the first is there, contiguous, not of half precision, and has no other owner.
@@ -149,12 +195,14 @@ LOCKSTEP_INLINE void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> 
     for (std::size_t p = 0; p < indices.size(); ++p) sums[indices[p]] = std::move(flat.parts[p]);
   }
   const profile::RecordFunction range("reduce", destination);
-  CollectiveSums together;
+  CollectiveSums collective;
+  SumsTogether together;
   for (std::size_t j = 0; j < sums.size(); ++j) {
-    if (summands[j].empty() || together.add(sums[j], summands[j])) continue;
-    sum_into(sums[j], summands[j], stream);
+    if (summands[j].empty() || collective.add(sums[j], summands[j])) continue;
+    if (!together.add(sums[j], summands[j])) sum_into(sums[j], summands[j], stream);
   }
-  together.issue();
+  together.issue(stream);
+  collective.issue();
 }
 
 }  // namespace lockstep::comm::detail

@@ -15,16 +15,26 @@
 
 namespace lockstep::detail {
 
-// Launches an optimiser's kernels, on a GPU many of them at once: a launch costs the host more than
-// the arithmetic of a small parameter costs the GPU. Host devices have nothing to gain, and run
-// each at once.
+// What a kernel writes that no other is to touch meanwhile: the parameter of an optimiser's step,
+// or the result.
+template <class F>
+const auto& written_by(const F& kernel) {
+  if constexpr (requires { kernel.parameter; }) {
+    return kernel.parameter;
+  } else {
+    return kernel.out;
+  }
+}
+
+// Launches kernels, on a GPU many of them at once: a launch costs the host more than the arithmetic
+// of a small tensor costs the GPU. Host devices have nothing to gain, and run each at once.
 //
 // What waits here is launched by `launch`, before which the memory behind its Views is kept; by
 // `add`, if the next one cannot go with it: it is for another stream or of another type, it writes
 // to the same memory, or there are enough; or never, if neither is called.
 class LaunchTogether : NonCopyable {
  public:
-  // As launch_between_teams. F has a View `parameter` that no other kernel is to touch meanwhile.
+  // As launch_between_teams.
   template <std::size_t unit, class F>
   void add(const Stream& stream, std::size_t count, const F& functor) {
     if (!stream.device().is_cuda() || count >= kLarge) {
@@ -61,16 +71,15 @@ class LaunchTogether : NonCopyable {
     lockstep::launch(stream, waiting.size(), waiting);
   }
 
-  // Whether one of them writes to the parameter of another kernel.
+  // Whether one of them writes what another kernel writes.
   template <class F>
   static bool overlaps(const TogetherKernel<F>& waiting, const F& other) {
     const std::less<> before;
-    const auto end = [](const F& of) { return of.parameter.data + of.parameter.size; };
+    const auto end = [](const auto& view) { return view.data + view.size; };
+    const auto& mine = written_by(other);
     for (std::size_t k = 0; k < waiting.count; ++k) {
-      const F& each = waiting.each[k];
-      if (before(each.parameter.data, end(other)) && before(other.parameter.data, end(each))) {
-        return true;
-      }
+      const auto& theirs = written_by(waiting.each[k]);
+      if (before(theirs.data, end(mine)) && before(mine.data, end(theirs))) return true;
     }
     return false;
   }
