@@ -40,16 +40,13 @@ function(add_mpi_fault_tests name)
             "skipped: needs mpicc.${name} and mpirun.${name} (Debian: ${arg_PACKAGES})"
         )
       endif()
-      # Those whose rank stops or sleeps wait themselves, too.
-      set(processors 2)
-      if(act MATCHES "^(stopped|sleeps|no_new_group)$")
-        set(processors 1)
-      endif()
+      # Most of each is a wait: they start early, one at a time, beside tests that compute.
       set_tests_properties(
         ${test}
         PROPERTIES
           TIMEOUT 60
-          PROCESSORS ${processors}
+          COST 50
+          RESOURCE_LOCK mpi_fault
           ENVIRONMENT
             "${arg_ENVIRONMENT};ASAN_OPTIONS=detect_leaks=0;TSAN_OPTIONS=report_bugs=0"
           SKIP_REGULAR_EXPRESSION "^skipped: needs"
