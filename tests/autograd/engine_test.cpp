@@ -564,7 +564,7 @@ TEST(Engine, AnExceptionOfAHookNamesTheLeaf) {
 TEST(Engine, DeepGraphsNeedNoDeepStack) {
   // One thread, which takes minutes under it.
   if (testing::kThreadSanitizer) GTEST_SKIP() << "needs a build without ThreadSanitizer";
-  constexpr int kDepth = 200000;
+  constexpr int kDepth = testing::kSanitizer ? 50'000 : 200'000;
   const Tensor x = leaf(1);
   {
     Tensor y = x;

@@ -286,7 +286,7 @@ void walk(const WithRanks& with_ranks, int rank, const std::vector<Fault>& fault
   for (const Case& each : cases()) {
     for (const Where where : {Where::issuing, Where::communicating}) {
       for (const Fault fault : faults) {
-        for (std::uint64_t n = 0;; ++n) {
+        for (std::uint64_t n = testing::kFirstShare;; n += testing::kShares) {
           const char* const thread = where == Where::issuing ? "issues" : "communicates";
           SCOPED_TRACE(std::string(each.name) + ": " + kFaults[static_cast<int>(fault)] +
                        " number " + std::to_string(n) + " of the thread that " + thread);
@@ -431,9 +431,8 @@ TEST(RankFaultsOnGpus, StepsOfDistributedDataParallelOverNccl) {
     for (const Where where : {Where::issuing, Where::communicating}) {
       for (const Fault fault : {Fault::call, Fault::allocation}) {
         int ended = 0;
-        // The two sanitizers, under which this test runs, share the places out.
-        for (std::uint64_t n = testing::kThreadSanitizer ? 1 : 0; !::testing::Test::HasFailure();
-             n += 2) {
+        for (std::uint64_t n = testing::kFirstShare; !::testing::Test::HasFailure();
+             n += testing::kShares) {
           SCOPED_TRACE(std::string(kFaults[static_cast<int>(fault)]) + " number " +
                        std::to_string(n) +
                        (where == Where::issuing ? " of the caller" : " of the other thread"));

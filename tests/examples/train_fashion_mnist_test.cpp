@@ -80,7 +80,7 @@ TEST_F(TrainFashionMnist, EveryNumberOfDevicesGivesTheSameLosses) {
     double tolerance;
   };
   for (const Case& wanted : {Case{"f64", 1e-9}, Case{"f32", 1e-3}}) {
-    const std::size_t steps = lockstep::testing::kSanitizer ? 4 : 12;
+    const std::size_t steps = lockstep::testing::kSanitizer ? 2 : 12;
     const std::string rest = std::string(" --epochs 4 --batch-size 40 --dtype ") + wanted.dtype +
                              " --max-steps " + std::to_string(steps);
     const std::vector<double> one = losses("--devices 1" + rest);
@@ -126,7 +126,7 @@ TEST_F(TrainFashionMnist, FiftyStepsOnTheRealImagesAgreeForEveryNumberOfDevices)
 // BatchNorm takes its statistics over all devices.
 TEST_F(TrainFashionMnist, EveryNumberOfDevicesGivesTheSameLossesOfTheOtherModels) {
   for (const std::string arch : {"resnet", "mlp"}) {
-    const std::size_t steps = lockstep::testing::kSanitizer ? 4 : 20;
+    const std::size_t steps = lockstep::testing::kSanitizer ? 2 : 20;
     const std::string rest = " --epochs 5 --batch-size 25 --dtype f64 --arch " + arch +
                              " --max-steps " + std::to_string(steps);
     const std::vector<double> one = losses("--devices 1" + rest);

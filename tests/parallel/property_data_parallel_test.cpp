@@ -11,6 +11,7 @@
 
 #include "parallel/property_support.hpp"
 #include "support/devices.hpp"
+#include "support/sanitizers.hpp"
 #include "support/varied.hpp"
 
 #include <gtest/gtest.h>
@@ -148,7 +149,8 @@ void expect_same_gradients(const Mlp& a, const Mlp& b) {
 // their gradients add up.
 template <class GetInput, class Compare>
 void check_against_one_device(const GetInput& get_input, const Compare& compare) {
-  const std::size_t cases = std::min<std::size_t>(200, ls::testing::property::cases(200));
+  const std::size_t cases =
+      std::min<std::size_t>(200, ls::testing::property::cases(ls::testing::kSanitizer ? 100 : 200));
   for (std::size_t i = 0; i < cases && !::testing::Test::HasFailure(); ++i) {
     SCOPED_TRACE(ls::testing::property::name_of_case(i));
     Random random(i);

@@ -39,6 +39,11 @@ inline constexpr bool kThreadSanitizer = false;
 // What takes several times as long, and for which a few steps show as much as many.
 inline constexpr bool kSanitizer = kAddressSanitizer || kThreadSanitizer;
 
+// What shows the same under each, such as the simulator's schedules, the sanitizers share out: this
+// one takes number kFirstShare, and every kShares-th behind it.
+inline constexpr unsigned kFirstShare = kThreadSanitizer ? 1 : 0;
+inline constexpr unsigned kShares = kSanitizer ? 2 : 1;
+
 }  // namespace lockstep::testing
 
 #undef LOCKSTEP_HAS_FEATURE
