@@ -5,6 +5,7 @@
 #include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cudasim/cudasim.hpp>
@@ -17,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -95,7 +97,7 @@ TEST_F(Coalesced, BroadcastIsALaunchADevice) {
 TEST_F(Coalesced, WhatIsLargeOrOddIsCopiedByItself) {
   testing::under_each_policy([] {
     std::vector<Tensor> tensors = small_tensors(1, "cuda:0");
-    tensors.push_back(counting(3, 5, "cuda:0"));                      // no whole sixteen bytes
+    tensors.insert(tensors.begin() + 1, counting(3, 5, "cuda:0"));    // no whole sixteen bytes
     tensors.push_back(counting(std::int64_t{1} << 18, 5, "cuda:0"));  // a MiB
     std::vector<std::vector<Tensor>> copies;
     const Issued what = issued([&] {
@@ -160,21 +162,46 @@ TEST_F(Coalesced, SumsThatNeedMoreAreMadeAlone) {
 // More sums than a launch takes, of dtypes that come by turns.
 TEST_F(Coalesced, ManySumsOfTwoDtypes) {
   testing::under_each_policy([] {
-    std::vector<std::vector<Tensor>> inputs(2);
+    std::vector<std::vector<Tensor>> inputs(kGpus.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       for (std::int64_t j = 0; j < 150; ++j) {
         const Tensor each = counting(j % 5 + 1, static_cast<float>(i), kGpus[i]);
-        inputs[i].push_back(j % 50 < 25 ? each : each.to(Dtype::i32));
+        inputs[i].push_back(j % 2 == 0 ? each : each.to(Dtype::i32));
       }
     }
-    const std::vector<Tensor> sums = comm::reduce_add_coalesced(inputs);
+    std::vector<Tensor> sums;
+    const Issued what = issued([&] { sums = comm::reduce_add_coalesced(inputs); });
+    EXPECT_EQ(what, (Issued{.launches = Names(8, "TogetherKernel")}));
     for (std::int64_t j = 0; j < 150; ++j) {
       const Tensor& sum = sums[static_cast<std::size_t>(j)];
-      EXPECT_EQ(sum.dtype(), j % 50 < 25 ? Dtype::f32 : Dtype::i32);
+      EXPECT_EQ(sum.dtype(), j % 2 == 0 ? Dtype::f32 : Dtype::i32);
       Values expected;
-      for (std::int64_t k = 0; k <= j % 5; ++k) expected.push_back(static_cast<float>(2 * k + 1));
+      for (std::int64_t k = 0; k <= j % 5; ++k) expected.push_back(static_cast<float>(3 * k + 3));
       EXPECT_EQ(values_of(sum.to(Dtype::f32)), expected) << j;
     }
+  });
+}
+
+// The allocator of what was lent may have opened it to no other GPU's kernels.
+TEST_F(Coalesced, WhatWasLentIsReadByNoOtherGpu) {
+  testing::under_each_policy([] {
+    std::vector<std::vector<Tensor>> all;
+    for (const Device& device : kGpus) {
+      std::vector<Tensor>& lent = all.emplace_back();
+      for (const Tensor& tensor : small_tensors(1, device)) {
+        lent.push_back(from_blob(tensor.impl()->data(), tensor.sizes(),
+                                 {.device = device, .owner = std::make_shared<Tensor>(tensor)}));
+      }
+    }
+    std::vector<std::vector<Tensor>> copies;
+    Issued what = issued([&] { copies = comm::broadcast_coalesced(all[0], kGpus); });
+    EXPECT_EQ(what, (Issued{.launches = {}, .copies = 6}));
+    EXPECT_EQ(values_of(copies[2][1]), values_of(all[0][1]));
+
+    std::vector<Tensor> sums;
+    what = issued([&] { sums = comm::reduce_add_coalesced(all); });
+    EXPECT_EQ(what, (Issued{.launches = Names(6, "BinaryKernel"), .copies = 6}));
+    EXPECT_EQ(values_of(sums[2]), (Values{9, 12, 15, 18}));
   });
 }
 

@@ -24,7 +24,7 @@ void under(cudasim::Policy policy, unsigned seed, const Body& body) {
   for (const std::string& error : cudasim::take_errors()) ADD_FAILURE() << error;
 }
 
-// Random schedules from seed 1 on, up to the first that fails.
+// Random schedules, of so many seeds, up to the first that fails.
 template <class Body>
 void under_seeds(unsigned seeds, const Body& body) {
   for (unsigned i = kFirstShare; i < seeds && !::testing::Test::HasFailure(); i += kShares) {

@@ -15,6 +15,7 @@
 #include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
 
 #include <cudasim/cudasim.hpp>
@@ -150,16 +151,26 @@ TEST(CudaOrder, AStagingBlockThatHasNoEventIsFreeWhenItsStreamHasEnded) {
   EXPECT_EQ(values_of(beside), values_of(second));
 }
 
-TEST(CudaOrder, SumOverGpus) {
+// The same memory, lent: no kernel of another GPU reads it where it is.
+Tensor lent(const Tensor& tensor) {
+  return from_blob(tensor.impl()->data(), tensor.sizes(),
+                   {.device = tensor.device(), .owner = std::make_shared<Tensor>(tensor)});
+}
+
+void sum_over_gpus(bool with_lent) {
   const Tensor summand = counting(500);
   std::vector<Tensor> parts;
   for (const Device& gpu : kGpus) parts.push_back(read_by_kernel(at(summand, gpu)));
+  if (with_lent) parts[2] = lent(parts[2]);
   const Tensor sum = comm::reduce_add(parts, kGpus[1]);
   parts.clear();
   Values expected = values_of(summand);
   for (float& value : expected) value *= 3;
   EXPECT_EQ(values_of(sum), expected);
 }
+
+TEST(CudaOrder, SumOverGpus) { sum_over_gpus(false); }
+TEST(CudaOrder, SumOverGpusAlone) { sum_over_gpus(true); }
 
 TEST(CudaOrder, WhatIsOverwrittenHasBeenReadBefore) {
   const Tensor batch = counting(3000);

@@ -38,6 +38,7 @@ struct CopyOrder {
   Device src_device;
   Pitched shape;
   StreamState* stream;
+  bool src_is_lent = false;  // another allocator's memory, which it may open to no other GPU
 
   std::size_t bytes() const { return shape.bytes(); }
 };

@@ -22,6 +22,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep::cuda {
 
@@ -111,23 +113,18 @@ class CudaBackend final : public detail::Backend {
   }
 
   void copy_all(std::span<const detail::CopyOrder> orders) override {
-    while (!orders.empty()) {
-      StreamState& stream = *orders.front().stream;
-      std::size_t bytes = 0;
-      std::size_t count = 0;
-      while (count < orders.size() && orders[count].stream == &stream &&
-             is_sixteens(orders[count])) {
-        bytes += orders[count++].bytes();
-      }
-      if (count < 2) {
-        copy(orders[0]);
-        orders = orders.subspan(1);
-        continue;
-      }
-      const profile::RecordFunction range("copy", row_of(stream),
-                                          {.bytes = bytes, .stream = &stream});
-      copy_sixteens(orders.first(count));
-      orders = orders.subspan(count);
+    if (orders.size() == 1) return copy(orders[0]);
+    std::vector<detail::CopyOrder> by_kernel;
+    for (const detail::CopyOrder& order : orders) {
+      is_sixteens(order) ? by_kernel.push_back(order) : copy(order);
+    }
+    for (auto first = by_kernel.begin(); first != by_kernel.end();) {
+      StreamState& stream = *first->stream;
+      const auto last = std::stable_partition(
+          first, by_kernel.end(),
+          [&](const detail::CopyOrder& order) { return order.stream == &stream; });
+      copy_together({first, last}, stream);
+      first = last;
     }
   }
 
@@ -165,6 +162,16 @@ class CudaBackend final : public detail::Backend {
   }
 
  private:
+  // Copies of one stream that are all sixteens.
+  void copy_together(std::span<const detail::CopyOrder> orders, StreamState& stream) {
+    if (orders.size() == 1) return copy(orders[0]);
+    std::size_t bytes = 0;
+    for (const detail::CopyOrder& order : orders) bytes += order.bytes();
+    const profile::RecordFunction range("copy", row_of(stream),
+                                        {.bytes = bytes, .stream = &stream});
+    copy_sixteens(orders);
+  }
+
   friend CudaBackend& detail::never_destroyed<CudaBackend>();
 
   CudaBackend() { detail::pinned_memory.store(&pinned_allocator(), std::memory_order_release); }

@@ -50,13 +50,15 @@ class Storage : NonCopyable {
   Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
   // A block that the storage has not allocated, but gives back to `memory`.
   Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory)
-      : owner_(owner), memory_(memory), bytes_(bytes), data_(data) {}
+      : Storage(data, bytes, owner, memory, true) {}
   ~Storage();
 
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return owner_.device(); }
   const Stream& owner() const { return owner_; }
+  // Whether the block is another allocator's.
+  bool is_lent() const { return lent_; }
   bool is_pinned() const { return &memory_ == pinned_memory.load(std::memory_order_relaxed); }
 
   // Remembers that work on `stream` uses the block: work issued before this call, or later as long
@@ -81,7 +83,9 @@ class Storage : NonCopyable {
   };
 
   Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
-      : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory) {}
+      : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory, false) {}
+  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory, bool lent)
+      : owner_(owner), memory_(memory), bytes_(bytes), lent_(lent), data_(data) {}
 
   // Called with `mutex_` locked.
   Use& use_of(const Stream& stream);
@@ -92,6 +96,7 @@ class Storage : NonCopyable {
   const Stream owner_;
   BlockOwner& memory_;
   const std::size_t bytes_;
+  const bool lent_;
   void* const data_;
   std::atomic<StreamState*> first_{nullptr};
   std::atomic<bool> has_further_{false};

@@ -44,7 +44,7 @@ inline bool is_sixteens(const detail::CopyOrder& order) {
   if (!order.shape.is_one_run() || ends % sizeof(Sixteen) != 0) return false;
   if (gpu_of(order.dst_device) != gpu_of(here)) return false;
   return gpu_of(order.src_device) == gpu_of(here) ||
-         (order.bytes() < kLargeBetweenGpus &&
+         (!order.src_is_lent && order.bytes() < kLargeBetweenGpus &&
           PeerAccess::instance().can_access(here, order.src_device));
 }
 

@@ -54,9 +54,9 @@ std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
 // **Devices and streams.** As broadcast, with one collective for all tensors. Without it, a launch
-// on each GPU reads up to 101 tensors where they lie, unless they lie on the host or that GPU
-// cannot access their memory; a tensor whose bytes are no multiple of 16, and one of a MiB or more
-// on another GPU, is copied by itself, and so is each on a host device.
+// on each GPU reads up to 101 tensors where they lie. By itself is copied what lies on a host
+// device, goes to one, or has bytes or an address that are no multiple of 16, and from another GPU
+// what has a MiB or more, was lent, or is in memory that the GPU cannot access.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As broadcast; DeviceError for tensors of several devices, which names
 // the first that is not where tensor 0 is.

@@ -13,11 +13,9 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -88,12 +86,7 @@ class CopiesTogether {
     kept_.push_back(src);
   }
 
-  // Those of one stream are issued one after the other, as a backend makes them together.
   void issue() {
-    const auto stream_before = [](const auto& a, const auto& b) {
-      return std::less<>()(a.stream, b.stream);
-    };
-    std::sort(orders_.begin(), orders_.end(), stream_before);
     if (!orders_.empty()) backend_->copy_all(orders_);
     orders_.clear();
     kept_.clear();
@@ -165,7 +158,8 @@ class Transfer {
                   .src = from,
                   .src_device = src.device(),
                   .shape = shape,
-                  .stream = &copy_.state()},
+                  .stream = &copy_.state(),
+                  .src_is_lent = src.impl()->storage->is_lent()},
                  dst, src);
   }
 

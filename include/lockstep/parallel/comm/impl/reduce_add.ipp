@@ -45,14 +45,22 @@ inline std::string sizes_text(const Shape& shape) {
   return text;
 }
 
-// The tensor where kernels on `compute` can read it: itself if it is contiguous and that stream's
-// device can access its memory, otherwise a copy, which `room` keeps.
+// Whether kernels of `reader` can read the tensor where it is: what was lent on another GPU belongs
+// to an allocator that may have opened it to no other.
+inline bool is_within_reach(const Tensor& tensor, Device reader) {
+  const Device owner = tensor.device();
+  return owner == reader || (lockstep::detail::can_access(reader, owner) &&
+                             !(owner.is_cuda() && tensor.impl()->storage->is_lent()));
+}
+
+// The tensor where kernels on `compute` can read it: itself if it is contiguous and within reach of
+// that stream's device, otherwise a copy, which `room` keeps.
 inline const Tensor& readable(const Tensor& tensor, const Stream& compute, Tensor& room) {
   const Device destination = compute.device();
   if (!tensor.is_contiguous()) room = lockstep::detail::packed(tensor);
   const Tensor& source = room.defined() ? room : tensor;
   if (source.device() == destination) return source;
-  if (!lockstep::detail::can_access(destination, source.device())) {
+  if (!is_within_reach(source, destination)) {
     return room = broadcast(source, {destination})[0];
   }
   compute.wait_stream(current_stream(source.device()));
@@ -81,16 +89,18 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
 }
 
 // Makes one addition of a sum: total := inputs[0] + inputs[1] if i is 1, then total + inputs[i].
-// `stream`: the current one of the total's device. With `together` it waits there for others; its
-// summands are readable then where they are.
+// `stream`: the current one of the total's device. With `together` it waits there for others, and
+// reads the inputs where they are, which `stream` has been ordered after.
 inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const Stream& stream,
                       lockstep::detail::LaunchTogether* together) {
   using lockstep::detail::input;
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    Tensor first;
-    Tensor room;
-    const View<const T> before = input<T>(i == 1 ? readable(inputs[0], stream, first) : total);
-    const View<const T> next = input<T>(readable(inputs[i], stream, room));
+    Tensor rooms[2];
+    const auto operand = [&](std::size_t k, Tensor& room) {
+      return input<T>(together ? inputs[k] : readable(inputs[k], stream, room));
+    };
+    const View<const T> before = i == 1 ? operand(0, rooms[0]) : input<T>(total);
+    const View<const T> next = operand(i, rooms[1]);
     const lockstep::detail::BinaryKernel<T, T, lockstep::detail::Plus<T>> kernel{
         before, next, lockstep::detail::output<T>(total, stream), {}};
     const auto count = static_cast<std::size_t>(total.numel());
@@ -125,7 +135,7 @@ class SumsTogether {
   bool add(const Tensor& total, Summands inputs) {
     const Device here = total.device();
     const auto is_readable = [here](const Tensor& input) {
-      return input.is_contiguous() && lockstep::detail::can_access(here, input.device());
+      return input.is_contiguous() && is_within_reach(input, here);
     };
     if (!here.is_cuda() || inputs.size() < 2 ||
         lockstep::detail::is_half_precision(total.dtype()) ||
@@ -137,8 +147,15 @@ class SumsTogether {
     return true;
   }
 
-  // Issues the additions to the current stream of the totals' device.
-  void issue(const Stream& stream) const {
+  // Issues the additions to the current stream of the totals' device, those of one dtype together.
+  void issue(const Stream& stream) {
+    const auto dtype_before = [](const auto& a, const auto& b) {
+      return a.first->dtype() < b.first->dtype();
+    };
+    std::stable_sort(sums_.begin(), sums_.end(), dtype_before);
+    for (const auto& [total, inputs] : sums_) {
+      for (const Tensor& input : inputs) order_read(input, stream);
+    }
     lockstep::detail::LaunchTogether together;
     for (std::size_t i = 1; i < most_; ++i) {
       for (const auto& [total, inputs] : sums_) {
@@ -149,7 +166,18 @@ class SumsTogether {
   }
 
  private:
+  // Waits once for each device, which makes nothing meanwhile that is read here.
+  void order_read(const Tensor& source, const Stream& compute) {
+    if (source.device() == compute.device()) return;
+    if (lockstep::detail::find(waited_, source.device()) == waited_.end()) {
+      compute.wait_stream(current_stream(source.device()));
+      waited_.push_back(source.device());
+    }
+    source.record_stream(compute);
+  }
+
   std::vector<std::pair<const Tensor*, Summands>> sums_;
+  std::vector<Device> waited_;
   std::size_t most_ = 0;  // summands of a sum
 };
 
