@@ -246,6 +246,7 @@ class HostAllocator final : public MemoryResource {
     const auto happened = [](const EventPtr& event) { return event->query(); };
     take_left();
     for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+      if (bins_[bin].blocks == 0) continue;
       std::vector<void*>& idle = bins_[bin].idle;
       std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
         const bool ended = is_known([&] { return all_of(block.events, happened); });
@@ -264,9 +265,10 @@ class HostAllocator final : public MemoryResource {
         idle.clear();
       }
     }
+    if (medium_.bytes() + large_.bytes() == 0) return;
     for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
       Segments* const segments = segments_for(bin_bytes(bin));
-      if (!segments) continue;
+      if (bins_[bin].blocks == 0 || !segments) continue;
       forget(bin,
              std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); }));
     }
