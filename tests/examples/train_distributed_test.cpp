@@ -75,7 +75,7 @@ class TrainDistributed : public ::testing::Test {
 };
 
 TEST_F(TrainDistributed, ThreadsLearnWhatOneProcessDoes) {
-  const std::size_t steps = lockstep::testing::kSanitizer ? 2 : 10;
+  const std::size_t steps = lockstep::testing::kSanitizer ? 6 : 10;
   const std::string rest = " --epochs 2 --dtype f64 --max-steps " + std::to_string(steps);
   const std::vector<double> alone = losses(rest);
   ASSERT_EQ(alone.size(), steps);
