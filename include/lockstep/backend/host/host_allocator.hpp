@@ -233,6 +233,7 @@ class HostAllocator final : public MemoryResource {
                  " reserved");
     if (!segments) stats_.reserved_bytes += size.bytes;
     ++bins_[size.bin].blocks;
+    used_bins_ = std::max(used_bins_, size.bin + 1);
     ++blocks_;
     poison(data, size.bytes);
     return data;
@@ -245,8 +246,7 @@ class HostAllocator final : public MemoryResource {
   void release_cache() noexcept {
     const auto happened = [](const EventPtr& event) { return event->query(); };
     take_left();
-    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
-      if (bins_[bin].blocks == 0) continue;
+    for (std::size_t bin = 0; bin < used_bins_; ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
       std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
         const bool ended = is_known([&] { return all_of(block.events, happened); });
@@ -266,9 +266,9 @@ class HostAllocator final : public MemoryResource {
       }
     }
     if (medium_.bytes() + large_.bytes() == 0) return;
-    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+    for (std::size_t bin = 0; bin < used_bins_; ++bin) {
       Segments* const segments = segments_for(bin_bytes(bin));
-      if (bins_[bin].blocks == 0 || !segments) continue;
+      if (!segments) continue;
       forget(bin,
              std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); }));
     }
@@ -285,6 +285,7 @@ class HostAllocator final : public MemoryResource {
   const HostMemorySource source_;
   std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
+  std::size_t used_bins_ = 0;    // so many: the last one has had a block
   std::size_t blocks_ = 0;       // of all bins
   std::vector<LeftBlock> left_;  // with room for all blocks
   Segments medium_{OrdinaryMemory::kHugePage, kFirstSegment};
