@@ -95,12 +95,13 @@ inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const
                       lockstep::detail::LaunchTogether* together) {
   using lockstep::detail::input;
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    Tensor rooms[2];
-    const auto operand = [&](std::size_t k, Tensor& room) {
-      return input<T>(together ? inputs[k] : readable(inputs[k], stream, room));
+    Tensor first;
+    Tensor room;
+    const auto operand = [&](std::size_t k, Tensor& kept) {
+      return input<T>(together ? inputs[k] : readable(inputs[k], stream, kept));
     };
-    const View<const T> before = i == 1 ? operand(0, rooms[0]) : input<T>(total);
-    const View<const T> next = operand(i, rooms[1]);
+    const View<const T> before = i == 1 ? operand(0, first) : input<T>(total);
+    const View<const T> next = operand(i, room);
     const lockstep::detail::BinaryKernel<T, T, lockstep::detail::Plus<T>> kernel{
         before, next, lockstep::detail::output<T>(total, stream), {}};
     const auto count = static_cast<std::size_t>(total.numel());
