@@ -285,7 +285,7 @@ class HostAllocator final : public MemoryResource {
   const HostMemorySource source_;
   std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
-  std::size_t used_bins_ = 0;    // so many: the last one has had a block
+  std::size_t used_bins_ = 0;    // no bin behind these has had a block
   std::size_t blocks_ = 0;       // of all bins
   std::vector<LeftBlock> left_;  // with room for all blocks
   Segments medium_{OrdinaryMemory::kHugePage, kFirstSegment};

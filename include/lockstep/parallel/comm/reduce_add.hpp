@@ -55,7 +55,7 @@ Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> desti
 // **Devices and streams.** As reduce_add. One allocation for each buffer. A GPU without a
 // collective adds list after list of inputs, the tensors of one dtype by one launch, up to 63 at a
 // time; it adds by themselves strided tensors, those of half precision, those of a Mi elements or
-// more, and those in memory that it cannot access.
+// more, and those that lie in memory that it cannot access or were lent on another GPU.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As reduce_add; ValueError for no lists or for lists of different
 // lengths.

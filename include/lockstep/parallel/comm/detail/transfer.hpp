@@ -64,9 +64,9 @@ inline std::atomic<std::uint64_t>& copies_issued() {
   return count;
 }
 
-// Issues the copies of several Transfers: small ones as they are added, large ones and those
-// between GPUs together in `issue`, until which it keeps their tensors. If no `issue` follows,
-// these are not made.
+// Issues the copies of several Transfers: small ones as they are added, large ones and those within
+// a GPU or between two together in `issue`, until which it keeps their tensors. If no `issue`
+// follows, these are not made.
 class CopiesTogether {
  public:
   // In bytes; a smaller copy takes less time than dividing it among cores.
@@ -77,8 +77,8 @@ class CopiesTogether {
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
            const Tensor& dst, const Tensor& src) {
     ++count_;
-    const bool between_gpus = order.dst_device.is_cuda() && order.src_device.is_cuda();
-    if (!between_gpus && order.bytes() < kLarge) return backend.copy_all({&order, 1});
+    const bool on_gpus = order.dst_device.is_cuda() && order.src_device.is_cuda();
+    if (!on_gpus && order.bytes() < kLarge) return backend.copy_all({&order, 1});
     if (backend_ != &backend) issue();
     backend_ = &backend;
     orders_.push_back(order);
