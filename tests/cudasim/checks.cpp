@@ -91,7 +91,7 @@ void Machine::enter_access(Block& block, const OperationPtr& operation, const Me
 // Whether an operation's body is held to exactly what it says. That takes some system calls, so
 // that only the first operations of each name are, if there is another way.
 bool Machine::exactly(const Operation& operation) {
-  if (!memory.has_key()) return true;
+  if (!memory.has_key()) return memory.traps();
   int& runs = runs_[operation.name];
   if (runs >= config.exact_runs) return false;
   ++runs;
@@ -136,7 +136,7 @@ void Machine::run_body(const Operation& operation, const std::function<void()>& 
   const bool exact = exactly(operation);
   std::erase_if(open, [&](const auto& each) {
     const auto& [block, rights] = each;
-    return block->device == kHost ? rights <= Memory::resting_rights(*block)
+    return block->device == kHost ? rights <= memory.resting_rights(*block)
                                   : !exact && block->rested;
   });
   for (const auto& [block, rights] : open) memory.protect(*block, rights);

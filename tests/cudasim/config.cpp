@@ -53,6 +53,7 @@ Config config_from_environment() {
   config.seed = static_cast<unsigned>(number_from("CUDASIM_SEED", static_cast<int>(config.seed)));
   config.late_polls = number_from("CUDASIM_LATE_POLLS", config.late_polls);
   config.exact_runs = number_from("CUDASIM_EXACT_RUNS", config.exact_runs);
+  config.traps = number_from("CUDASIM_TRAPS", 1) != 0;
   config.print = number_from("CUDASIM_PRINT", 0) != 0;
   if (const char* policy = std::getenv("CUDASIM_POLICY")) read_policy(policy, config);
   return config;

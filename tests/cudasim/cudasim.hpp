@@ -48,6 +48,9 @@ struct Config {
   // other threads and the program itself are kept off device memory while they run, which is much
   // faster; where the processor has no protection keys, all are.
   int exact_runs = 32;
+  // False: device memory that lives is open to the program, and to every operation. That what they
+  // touch is theirs does not depend on the policy, and to watch it takes a third of a test's time.
+  bool traps = true;
   // Where the program is compiled with ThreadSanitizer, each stream is a fiber to it, and only what
   // CUDA orders is ordered. False: whatever runs is in order to it, for programs whose lack of
   // order is for the simulator to find.
@@ -55,8 +58,8 @@ struct Config {
 };
 
 // CUDASIM_DEVICES, CUDASIM_POLICY (eager, lazy, starve:N, favour:N, random), CUDASIM_SEED,
-// CUDASIM_LATE_POLLS, CUDASIM_EXACT_RUNS, CUDASIM_PRINT. Throws std::invalid_argument for a value
-// that it cannot read.
+// CUDASIM_LATE_POLLS, CUDASIM_EXACT_RUNS, CUDASIM_TRAPS, CUDASIM_PRINT. Throws
+// std::invalid_argument for a value that it cannot read.
 Config config_from_environment();
 
 // A fresh machine. The first call of the runtime starts one by itself, from the environment; a test

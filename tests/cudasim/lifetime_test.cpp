@@ -132,6 +132,27 @@ TEST(CudasimLifetime, TheHostTouchesDeviceMemoryThatOperationsHaveUsedOften) {
   EXPECT_TRUE(only_error(take_errors(), {"HOST ACCESS", "the host reads 400 bytes"}));
 }
 
+TEST(CudasimLifetime, WithoutTrapsDeviceMemoryIsOpenUntilItIsFreed) {
+  Config config;
+  config.traps = false;
+  reset(config);
+  {
+    const Stream stream;
+    const volatile float* first = nullptr;
+    {
+      const Floats data(100, stream);
+      first = data.data();
+      stream.write("fill", data.data(), 100, 1);
+      stream.synchronize();
+      EXPECT_EQ(*first, 1);
+      EXPECT_TRUE(take_errors().empty());
+    }
+    stream.synchronize();
+    (void)*first;
+  }
+  EXPECT_TRUE(only_error(take_errors(), {"USE AFTER FREE", "the host reads 400 bytes"}));
+}
+
 TEST(CudasimLifetime, FreshMemoryIsNotANumber) {
   expect_clean([] {
     const Stream stream;

@@ -22,7 +22,7 @@ constexpr std::size_t kHostAddressSpace = std::size_t{16} << 30;
 
 Machine::Machine(const Config& configuration) : config(configuration), random_(config.seed) {
   const auto count = static_cast<std::size_t>(config.devices);
-  memory.reserve(kHostAddressSpace, config.devices, address_space(config));
+  memory.reserve(kHostAddressSpace, config.devices, address_space(config), config.traps);
   devices.resize(count);
   for (int i = 0; i < config.devices; ++i) {
     Device& device = devices[static_cast<std::size_t>(i)];

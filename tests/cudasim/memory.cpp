@@ -65,8 +65,9 @@ Memory::~Memory() {
   if (has_key()) pkey_free(key_);
 }
 
-void Memory::reserve(std::size_t host_bytes, int devices, std::size_t bytes_each) {
-  key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+void Memory::reserve(std::size_t host_bytes, int devices, std::size_t bytes_each, bool traps) {
+  traps_ = traps;
+  if (traps) key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
   add_range(host_bytes);
   for (int i = 0; i < devices; ++i) add_range(bytes_each);
 }
@@ -116,8 +117,8 @@ Block* Memory::allocate(int device, std::size_t bytes) {
   // An advice that changes nothing for such memory, but keeps the kernel from joining the block
   // with the unused pages around it whenever both are closed, and parting them again: a quarter of
   // what opening costs.
-  madvise(block.data(), pages(bytes), MADV_RANDOM);
-  if (has_key() && device != kHost) {
+  if (traps_) madvise(block.data(), pages(bytes), MADV_RANDOM);
+  if (device != kHost && (has_key() || !traps_)) {
     rest(block);
     block.rested = true;
   }
@@ -135,7 +136,7 @@ void Memory::release(Block& block) {
   } else {
     protect(block, Rights::none);
     madvise(block.data(), pages(block.bytes), MADV_DONTNEED);
-    madvise(block.data(), pages(block.bytes), MADV_NORMAL);  // one with those around them
+    if (traps_) madvise(block.data(), pages(block.bytes), MADV_NORMAL);  // one with those around
   }
   block.live = false;
   block.accesses = {};
@@ -184,10 +185,13 @@ void Memory::rest(const Block& block) const {
   }
 }
 
-void Memory::turn_key(bool open) const { pkey_set(key_, open ? 0 : PKEY_DISABLE_ACCESS); }
+void Memory::turn_key(bool open) const {
+  if (has_key()) pkey_set(key_, open ? 0 : PKEY_DISABLE_ACCESS);
+}
 
-Memory::Rights Memory::resting_rights(const Block& block) {
-  if (block.device != kHost || block.held_writes > 0) return Rights::none;
+Memory::Rights Memory::resting_rights(const Block& block) const {
+  if (block.device != kHost) return traps_ ? Rights::none : Rights::write;
+  if (block.held_writes > 0) return Rights::none;
   return block.held.empty() ? Rights::write : Rights::read;
 }
 

@@ -49,7 +49,7 @@ struct Block {
 
 // The address space of every device and of page-locked memory: one reserved range each, whose
 // blocks have pages of their own, with an unused page between. A device's pages are inaccessible
-// unless one of its operations runs.
+// unless one of its operations runs, if there are traps.
 //
 // Addresses are handed out in a ring, so that a freed one comes back as late as possible; its pages
 // go back to the system at once.
@@ -60,7 +60,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory();
 
-  void reserve(std::size_t host_bytes, int devices, std::size_t bytes_each);
+  void reserve(std::size_t host_bytes, int devices, std::size_t bytes_each, bool traps);
 
   Block* allocate(int device, std::size_t bytes);  // null: no addresses left
   void release(Block& block);
@@ -72,14 +72,15 @@ class Memory {
   // What every thread may do with a block's pages.
   enum class Rights { none, read, write };
   void protect(const Block& block, Rights rights) const;
-  // What it may while no operation runs: with device memory nothing, with page-locked memory what
-  // `held` leaves.
-  static Rights resting_rights(const Block& block);
+  // What it may while no operation runs: with device memory nothing, or all without traps, with
+  // page-locked memory what `held` leaves.
+  Rights resting_rights(const Block& block) const;
   void rest(const Block& block) const;
 
   // Where the processor has protection keys, one closes device memory at rest, and a thread turns
   // it in no time. It opens all device memory at once.
   bool has_key() const { return key_ >= 0; }
+  bool traps() const { return traps_; }
   void turn_key(bool open) const;
 
   // Fills a block with NaNs, and what lies between it and its page's end with a mark.
@@ -98,6 +99,7 @@ class Memory {
   void add_range(std::size_t bytes);
   bool make_room(Range& range, std::size_t bytes);
 
+  bool traps_ = true;
   int key_ = -1;
   std::vector<Range> ranges_;  // the host's, then the devices'
   std::map<std::uintptr_t, Block> blocks_;

@@ -74,24 +74,24 @@ void Machine::hold(const OperationPtr& operation) {
   for (const MemoryUse& use : operation->uses) {
     Block* block = memory.find(use.data);
     if (use.shared || block == nullptr || block->device != kHost || !block->live) continue;
-    const Memory::Rights before = Memory::resting_rights(*block);
+    const Memory::Rights before = memory.resting_rights(*block);
     if (block->held.empty()) held_blocks_.push_back(block);
     block->held.emplace_back(use, operation);
     if (use.write) ++block->held_writes;
-    const Memory::Rights after = Memory::resting_rights(*block);
+    const Memory::Rights after = memory.resting_rights(*block);
     if (after != before) memory.protect(*block, after);
   }
 }
 
 void Machine::release_held() {
   for (Block* block : held_blocks_) {
-    const Memory::Rights before = Memory::resting_rights(*block);
+    const Memory::Rights before = memory.resting_rights(*block);
     std::erase_if(block->held, [&](const auto& held) {
       if (!host_is_after(*held.second)) return false;
       if (held.first.write) --block->held_writes;
       return true;
     });
-    const Memory::Rights after = Memory::resting_rights(*block);
+    const Memory::Rights after = memory.resting_rights(*block);
     if (after != before) memory.protect(*block, after);
   }
   std::erase_if(held_blocks_, [](const Block* block) { return block->held.empty(); });

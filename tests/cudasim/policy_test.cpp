@@ -235,7 +235,9 @@ TEST(CudasimPolicy, FromTheEnvironment) {
   const Environment policy("CUDASIM_POLICY", "favour:7");
   const Environment seed("CUDASIM_SEED", "42");
   const Environment polls("CUDASIM_LATE_POLLS", "3");
+  const Environment traps("CUDASIM_TRAPS", "0");
   const Config config = config_from_environment();
+  EXPECT_FALSE(config.traps);
   EXPECT_EQ(config.devices, 5);
   EXPECT_EQ(config.policy, Policy::favour);
   EXPECT_EQ(config.pick, 7);
