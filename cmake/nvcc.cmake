@@ -9,8 +9,8 @@
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
 #   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [OUTPUT NAME] [DEFINITIONS …])
 #       sets RESULT to the object file, with the flags and directories of `lockstep`. QUICK: for the
-#       first architecture alone, and the host's part not optimised. The object is called after the
-#       source, or OUTPUT.
+#       first architecture, and the host's part not optimised; otherwise for the others, if there are
+#       any. The object is called after the source, or OUTPUT.
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
@@ -43,8 +43,9 @@ function(lockstep_nvcc_object result source)
   cmake_parse_arguments(PARSE_ARGV 2 arg "QUICK" "OUTPUT" "DEFINITIONS")
   set(arguments -std=c++20 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
   set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
-  if(arg_QUICK)
-    list(SUBLIST architectures 0 1 architectures)
+  list(POP_FRONT architectures first)
+  if(arg_QUICK OR NOT architectures)
+    set(architectures ${first})
   endif()
   # What is instrumented takes three times as long to optimise.
   if(NOT arg_QUICK AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
