@@ -79,7 +79,9 @@ TEST_F(TrainFashionMnist, EveryNumberOfDevicesGivesTheSameLosses) {
     const char* dtype;
     double tolerance;
   };
-  for (const Case& wanted : {Case{"f64", 1e-9}, Case{"f32", 1e-3}}) {
+  std::vector<Case> cases{{"f64", 1e-9}, {"f32", 1e-3}};
+  if (lockstep::testing::kSanitizer) cases = {cases[lockstep::testing::kFirstShare]};
+  for (const Case& wanted : cases) {
     const std::size_t steps = lockstep::testing::kSanitizer ? 2 : 12;
     const std::string rest = std::string(" --epochs 4 --batch-size 40 --dtype ") + wanted.dtype +
                              " --max-steps " + std::to_string(steps);
