@@ -175,7 +175,7 @@ TEST(CudaConv, SizesBeyondTheLibrarysAreAnError) {
   const TensorOptions options{.device = "cuda:0"};
   EXPECT_TRUE(throws<ShapeError>(
       [&] {
-        (void)conv2d(ones({1, 1, 2, 2}, options), ones({1, 1, 1, 1}, options), {},
+        (void)conv2d(ones({1, 1, 2, 2}, options), ones({1, 1, 1, 1}, options), {}, 1, 0,
                      Size2d{std::int64_t{1} << 31, 1});
       },
       "a size of 2147483648 is too large for cuDNN"));

@@ -240,6 +240,20 @@ TEST(Conv2d, TakesOneImageAndAnEmptyBatch) {
   EXPECT_EQ(bias.grad().to_vector<double>(), std::vector<double>(3, 0));
 }
 
+TEST(Conv2d, TakesAStrideLongerThanTheImage) {
+  std::vector<std::vector<double>> results[2];
+  for (const std::int64_t stride : {std::int64_t{9}, INT64_MAX}) {
+    const Tensor x = varied_leaf({2, 2, 4, 5});
+    const Tensor weight = varied_leaf({3, 2, 2, 3}, 1);
+    const Tensor y = conv2d(x, weight, {}, stride, 2);
+    EXPECT_EQ(y.sizes(), (Shape{2, 3, 1, 1}));
+    y.backward(varied({2, 3, 1, 1}, 2));
+    results[stride == INT64_MAX] = {y.to_vector<double>(), x.grad().to_vector<double>(),
+                                    weight.grad().to_vector<double>()};
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 TEST(Conv2d, HasFirstAndSecondDerivatives) {
   for (const Case& c : cases()) {
     const auto f = [&c](const std::vector<Tensor>& in) {

@@ -145,8 +145,8 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
           .out_channels = w[0],
           .kernel_height = w[2],
           .kernel_width = w[3],
-          .stride_height = stride.height,
-          .stride_width = stride.width,
+          .stride_height = std::min(stride.height, height),  // a longer one ends outside as well
+          .stride_width = std::min(stride.width, width),
           .padding_height = padding.height,
           .padding_width = padding.width,
           .dilation_height = dilation.height,
