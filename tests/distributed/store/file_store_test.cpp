@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace lockstep::distributed {
@@ -106,6 +107,21 @@ TEST(FileStore, TheLastOfTheWorkersRemovesTheFile) {
   EXPECT_EQ(b->get("key"), "1");
   b.reset();
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(FileStore, AForkedChildIsNoWorkerThatLeaves) {
+  const TempDirectory folder;
+  const std::filesystem::path path = folder / "store";
+  auto a = std::make_unique<FileStore>(path, 2);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    a.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  a.reset();
+  EXPECT_TRUE(std::filesystem::exists(path));  // the second worker is still to come
 }
 
 TEST(FileStore, AProcessMayLeaveTheFolderThatARelativePathBeginsIn) {

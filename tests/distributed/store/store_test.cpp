@@ -23,6 +23,9 @@
 #include "data/files.hpp"
 #include "support/expect_error.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 namespace lockstep::distributed {
 namespace store_test {
 
@@ -198,6 +201,25 @@ TEST_P(Stores, KeysAreDeletedAndCounted) {
   EXPECT_TRUE(a->check({{"y"}}));
   EXPECT_EQ(a->num_keys(), 1);
   EXPECT_TRUE(throws<StoreError>([&] { a->get("x", kAtOnce); }, "x'"));
+}
+
+// Which has the same connection, or the same lock: an Error, and nothing is taken from the parent.
+TEST_P(Stores, AForkedChildIsRefused) {
+  const auto store = handle();
+  store->set("key", "value");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      store->get("key");
+    } catch (const Error&) {
+      ::_exit(0);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(store->get("key"), "value");
 }
 
 TEST(PrefixStore, KeepsUsersOfOneStoreApart) {

@@ -40,14 +40,14 @@ class StoreError : public Error {
 // **Threads and exceptions.** Any thread may call any member, also while others wait. A call that
 // cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
 // file that cannot be used. A ValueError for a key or value that is too long, and for `add` to a
-// value that is no number.
+// value that is no number. In a child that is forked later, any call is an Error.
 class Store : lockstep::detail::NonCopyable {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
   static constexpr std::size_t kMaxKey = std::size_t{8} << 10;
   static constexpr std::size_t kMaxValue = std::size_t{8} << 20;
 
-  explicit Store(std::chrono::milliseconds timeout = kDefaultTimeout) { set_timeout(timeout); }
+  explicit Store(std::chrono::milliseconds timeout = kDefaultTimeout);
   virtual ~Store() = default;
 
   // The time limit of calls that are not given one.

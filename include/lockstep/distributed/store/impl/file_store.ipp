@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
@@ -230,6 +231,7 @@ LOCKSTEP_INLINE FileStore::FileStore(const std::filesystem::path& path, int num_
       file_(std::make_unique<detail::StoreFile>(path, num_workers, detail::Deadline(timeout))) {}
 
 LOCKSTEP_INLINE FileStore::~FileStore() {
+  if (lockstep::detail::forked()) return;  // the worker is the parent
   constexpr std::chrono::milliseconds kLongestParting{1000};
   try {
     file_->leave(detail::Deadline(std::min(timeout(), kLongestParting)));

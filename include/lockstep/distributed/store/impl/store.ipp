@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
@@ -15,6 +16,11 @@
 #include <utility>
 
 namespace lockstep::distributed {
+
+LOCKSTEP_INLINE Store::Store(std::chrono::milliseconds timeout) {
+  (void)lockstep::detail::forked();  // from here on a child knows that it is one
+  set_timeout(timeout);
+}
 
 LOCKSTEP_INLINE void Store::set_timeout(std::chrono::milliseconds timeout) {
   timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
@@ -54,6 +60,7 @@ LOCKSTEP_INLINE std::int64_t Store::num_keys() {
 
 LOCKSTEP_INLINE detail::StoreAnswer Store::check_and_answer(const detail::StoreCall& call,
                                                             std::chrono::milliseconds timeout) {
+  lockstep::detail::check_not_forked();  // it would share its parent's connections and locks
   for (const std::string& key : call.keys) check_key(key);
   const detail::Deadline deadline(timeout);
   if (auto answered = answer(call, deadline)) return *std::move(answered);
