@@ -22,6 +22,8 @@
 
 #include "support/expect_error.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -88,6 +90,23 @@ TEST(TCPStore, APortInUseIsNamed) {
   EXPECT_TRUE(
       throws<NetworkError>([&] { TCPStore("localhost", {.port = a.port(), .is_server = true}); },
                            std::to_string(a.port()), "in use"));
+}
+
+// Others would reach whoever has it by IPv6.
+TEST(TCPStore, APortInUseByIPv6AloneIsNamed) {
+  const detail::Descriptor taken = detail::open_socket(AF_INET6);
+  const int yes = 1;
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  auto* const address = reinterpret_cast<sockaddr*>(&any);
+  socklen_t size = sizeof any;
+  if (!taken || ::setsockopt(taken.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) != 0 ||
+      ::bind(taken.get(), address, size) != 0) {
+    GTEST_SKIP() << "this machine has no IPv6";
+  }
+  ASSERT_EQ(::listen(taken.get(), 1), 0);
+  ASSERT_EQ(::getsockname(taken.get(), address, &size), 0);
+  EXPECT_TRUE(throws<NetworkError>([&] { detail::listen_on(ntohs(any.sin6_port)); }, "in use"));
 }
 
 TEST(TCPStore, IsReachedByIPv4AndIPv6) {

@@ -173,6 +173,7 @@ inline Listener listen_on(std::uint16_t port) {
       return {std::move(socket), ntohs(bound)};
     }
     reason = std::strerror(errno);
+    if (errno == EADDRINUSE) break;  // whoever has the port there would be reached first
   }
   lockstep::detail::fail<NetworkError>("cannot listen at port ", port, ": ", reason);
 }
