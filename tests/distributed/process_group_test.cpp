@@ -649,6 +649,16 @@ TEST(ProcessGroup, HandlesOutliveRun) {
       throws<dist::RankGone>([&] { escaped.all_reduce(ls::zeros({1})).wait(); }, "has returned"));
 }
 
+TEST(ProcessGroup, AMessageThatNobodyTakesEndsWithItsGroup) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    dist::ProcessGroup part = group.new_group({0, 1});
+    const ls::Tensor value = ls::zeros({1});
+    const dist::Work work = group.rank() == 0 ? part.recv(value, 1) : part.recv(value, 0);
+    part = {};
+    EXPECT_TRUE(throws<ls::Error>([&] { work.wait(); }, "recv", "group was destroyed"));
+  });
+}
+
 TEST(ProcessGroup, GroupsWithinLoseTheirRanksToo) {
   dist::run(first_devices(4), [](const dist::ProcessGroup& group) {
     const dist::ProcessGroup pair = group.new_group({1, 3});

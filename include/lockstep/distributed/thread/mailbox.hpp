@@ -49,6 +49,15 @@ struct Departure {
 class Mailbox {
  public:
   explicit Mailbox(std::size_t size) : gone_(size) {}
+  // The last rank lets go of its group: what is still posted ends.
+  ~Mailbox() {
+    for (const Posted& posted : posted_) {
+      posted.done(lockstep::detail::thrown_by([&] {
+        lockstep::detail::fail<Error>(posted.message.sends ? "send" : "recv",
+                                      ": the process group was destroyed");
+      }));
+    }
+  }
 
   // The message of `rank`. With a stream the memory is on its GPU; the copy is work of the
   // receiver's stream, and the sender's waits for it.
