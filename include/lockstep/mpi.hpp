@@ -48,10 +48,11 @@ namespace lockstep::mpi {
 //
 // **Torch counterpart.** torch.distributed.init_process_group and new_group of the backend "mpi".
 // **Threads and exceptions.** One thread communicates, for all groups together. The program must
-// not call MPI itself at the same time: either it makes no calls while operations are in flight, or
-// it initialises MPI with MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's
-// text. Where one process cannot make the group, as for want of memory, the others get an Error
-// that names its rank: at once, or from the group's first operation.
+// not call MPI itself at the same time: either it makes no calls while operations are in flight,
+// and while a group ends, a moment after its last handle has gone, or it initialises MPI with
+// MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's text. Where one process
+// cannot make the group, as for want of memory, the others get an Error that names its rank: at
+// once, or from the group's first operation.
 //
 // ProcessGroup::new_group of other ranks, or in another order, ends in MPI_Comm_split, which blocks
 // until all have come; MPI has no call for this that does not. The ranks meet before, so a rank

@@ -257,6 +257,15 @@ TEST(Mpi, LengthsThatDoNotMatchAreAnErrorOnAllRanks) {
   world().barrier().wait();
 }
 
+TEST(Mpi, PiecesOfALongCallAreNotTakenForShorterCalls) {
+  if (world().size() == 1) return;
+  if (const dist::ProcessGroup pair = world().new_group({0, 1})) {
+    const ls::Tensor value = ls::zeros({(pair.rank() == 0 ? 2 : 1) << 20});  // 8 and 4 MiB
+    EXPECT_TRUE(throws<ls::ValueError>([&] { pair.all_reduce(value).wait(); }, "do not match"));
+  }
+  world().barrier().wait();
+}
+
 TEST(Mpi, MessagesOfAnotherSizeAreAnErrorWhereTheyArrive) {
   const dist::ProcessGroup group = world();
   if (group.size() == 1) return;

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <span>
 #include <type_traits>
 
 namespace lockstep::mpi::detail {
@@ -37,15 +36,6 @@ inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
     check<ValueError>(other == first, "collectives do not match: rank 0 called ", first.call,
                       ", but rank ", r, " called it with other ranks, or in another order");
   }
-}
-
-// A hash of ranks in their order: FNV-1a.
-inline std::uint64_t hash_of(std::span<const int> members) {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const int member : members) {
-    hash = (hash ^ static_cast<std::uint32_t>(member)) * 1099511628211U;
-  }
-  return hash;
 }
 
 // Whether ranks compare their calls before each collective: LOCKSTEP_DISTRIBUTED_DEBUG is DETAIL.

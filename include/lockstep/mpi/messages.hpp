@@ -165,8 +165,7 @@ class Messages {
       }
     }
 
-    // Begins to take the pieces that are there. A piece that is shorter than a full one is the
-    // last.
+    // Begins to take the pieces that are there. The last one is shorter than a full one.
     void match(MPI_Comm comm) noexcept {
       while (!has_started()) {
         int found = 0;
@@ -227,7 +226,7 @@ class Messages {
   }
 
   std::unique_ptr<MessageInFlight> begin(const Message& message, void* data, Done done) const {
-    const std::size_t pieces = std::max<std::size_t>(1, (message.bytes() + kMost - 1) / kMost);
+    const std::size_t pieces = message.bytes() / kMost + 1;  // a full one is never the last
     auto pending = std::make_unique<MessageInFlight>(
         MessageInFlight{.message = message,
                         .data = static_cast<std::byte*>(data),

@@ -90,7 +90,7 @@ class MpiCarrier final : public Carrier {
            std::span<void* const> outputs) override {
     carrying_ = false;
     requests_.check_usable();
-    if (compares_ || !direct_) compare(call);
+    if (compares_ || !direct_ || !is_one_piece(call)) compare(call);
     requests_.together([&] {
       carrying_ = true;
       carry(call, inputs, outputs);
@@ -119,7 +119,8 @@ class MpiCarrier final : public Carrier {
                                           static_cast<int>(members.size()), watchdog_);
     });
     // All ranks have come after that, and have the memory that they need.
-    compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
+    compare({.collective = Collective::new_group, .count = members.size()},
+            distributed::detail::hash_of(members));
     if (members.size() == ranks() && std::is_sorted(members.begin(), members.end())) {
       requests_.together([&] {
         requests_.duplicate(&scratch_->copy);
@@ -163,6 +164,13 @@ class MpiCarrier final : public Carrier {
 
   // Up to so many bytes of all ranks together, each rank gets all parts and adds them up itself.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
+
+  // Otherwise another call's pieces could have the lengths of this one's.
+  bool is_one_piece(const Call& call) const {
+    const bool of_all =
+        call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
+    return call.bytes() * (of_all ? ranks() : 1) <= kPiece;
+  }
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own() const { return static_cast<std::size_t>(rank()); }

@@ -6,7 +6,9 @@
 #include <lockstep/tensor/dtype.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <ostream>
+#include <span>
 
 namespace lockstep::distributed::detail {
 
@@ -55,6 +57,15 @@ struct Call {
   std::size_t bytes() const { return count * element_size(dtype); }
   friend bool operator==(const Call&, const Call&) = default;
 };
+
+// A hash of ranks in their order: FNV-1a.
+inline std::uint64_t hash_of(std::span<const int> members) {
+  std::uint64_t hash = 14695981039346656037U;
+  for (const int member : members) {
+    hash = (hash ^ static_cast<std::uint32_t>(member)) * 1099511628211U;
+  }
+  return hash;
+}
 
 // Where a collective runs, and whether its caller waits for the end.
 enum class Execution {
