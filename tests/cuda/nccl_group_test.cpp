@@ -227,6 +227,14 @@ TEST(NcclGroup, GroupsOfSomeOfTheRanks) {
   });
 }
 
+TEST(NcclGroup, NewGroupOfDifferentRanksIsAnError) {
+  both_ways([](const ProcessGroup& group) {
+    const std::vector<int> ranks = group.rank() == 1 ? std::vector{0, 2, 1} : std::vector{0, 1, 2};
+    EXPECT_TRUE(throws<ValueError>([&] { (void)group.new_group(ranks); }, "new_group: "));
+    group.barrier().wait();
+  });
+}
+
 // Order alone, which the simulator judges: after what the streams hold, before what follows `wait`,
 // and memory that is given back meanwhile.
 TEST(NcclGroup, StandsBetweenTheStreamsWork) {

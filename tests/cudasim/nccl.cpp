@@ -737,6 +737,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return ncclSuccess;
 }
 
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  const cudasim::Unseen unseen;
+  const ncclComm* const known = ready(comm, "ncclCommCount");
+  if (known == nullptr) return ncclInvalidArgument;
+  *count = static_cast<int>(known->clique->devices.size());
+  return ncclSuccess;
+}
+
 // Blocks until all ranks have come, if the parent blocks. The configuration is the parent's.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   const cudasim::Unseen unseen;

@@ -24,6 +24,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -154,6 +155,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // called it.
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const auto at = std::find(members.begin(), members.end(), rank());
+    // NCCL puts those together who have the same ranks in the same order.
+    const int color = static_cast<int>(distributed::detail::hash_of(members) % INT_MAX);
+    int came = 0;
     ncclComm_t made = nullptr;  // NCCL may set it until `comm_` is aborted
     OwnedCommunicator part;
     Room room;
@@ -161,16 +165,21 @@ class NcclCarrier final : public distributed::detail::Carrier {
           [&] {
             // NCCL splits only a communicator that is idle.
             meet({.collective = Collective::new_group, .count = members.size()}, room);
-            check(ncclCommSplit(comm_.get(),
-                                at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
+            check(ncclCommSplit(comm_.get(), at == members.end() ? NCCL_SPLIT_NOCOLOR : color,
                                 static_cast<int>(at - members.begin()), &made, nullptr),
                   "ncclCommSplit");
             settle(comm_.get(), "ncclCommSplit", device_, still_waits());  // which sets `made`
             OwnedCommunicator owned(made);
-            if (made) settle(made, "ncclCommSplit", device_, still_waits());  // it is ready then
+            if (made) {
+              settle(made, "ncclCommSplit", device_, still_waits());  // it is ready then
+              check(ncclCommCount(made, &came), "ncclCommCount");
+            }
             part = std::move(owned);
           });
     if (!part) return nullptr;
+    lockstep::check<ValueError>(came == static_cast<int>(members.size()), "new_group: only ", came,
+                                " of the ", members.size(), " ranks that rank ", rank(),
+                                " lists have listed the same, in the same order");
     try {
       auto watch = in_flight_.watch().part(std::vector<int>(members.begin(), members.end()));
       return std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),

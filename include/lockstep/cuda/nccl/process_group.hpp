@@ -218,11 +218,11 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 // NcclError; the time counts from its issue or the end of the group's operation before it, so that
 // what it waits for on its GPU counts, too. An NcclError names the rank, the device and the
 // operation. After any of these, or when the rank leaves the group, the communicator is aborted:
-// what was in flight has failed then, which its Work says from there on, and so does what is issued
-// later. Streams that had waited for one of these results go on without it; then the host's next
-// wait for that GPU throws (see `forget_lost_results`). A watchdog knows ranks and not groups, so
-// all groups that share one end together. The last handle's end waits for what is in flight, for no
-// longer than these limits.
+// what was in flight has failed then, which a collective's Work says from there on (a message's has
+// ended when it is issued), and so does what is issued later. Streams that had waited for one of
+// these results go on without it; then the host's next wait for that GPU throws (see
+// `forget_lost_results`). A watchdog knows ranks and not groups, so all groups that share one end
+// together. The last handle's end waits for what is in flight, for no longer than these limits.
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
   detail::check_rank_and_device(rank, size, device);
