@@ -56,6 +56,21 @@ TEST(ReplicaCache, CopiesOnlyWhatChanged) {
             2U);
 }
 
+// What forward does to its replica's buffer is for that call.
+TEST(ReplicaCache, ABufferThatSetDataHasReplacedIsThereAgainInTheNextCall) {
+  ReplicaCache cache;
+  const std::vector<Tensor> tensors = originals();
+  const Tensor given = Replicas{cache.refresh(tensors, first_devices(2))}.of(1, 0);
+  given.set_data(zeros({1}, {.device = given.device()}));
+  tensors[0].fill_(4);
+  for (int i = 0; i < 2; ++i) {
+    const Replicas next{cache.refresh(tensors, first_devices(2))};
+    EXPECT_EQ(next.of(1, 0).to_vector<float>(), (Values{4, 4, 4}));
+    next.of(1, 0).fill_(7);  // is noticed
+  }
+  EXPECT_EQ(given.to_vector<float>(), Values{0});
+}
+
 // What is cut short here has room for the first replica's copies, but has issued none of them.
 TEST(ReplicaCache, ARefreshThatWasCutShortIsMadeUpForByTheNext) {
   ReplicaCache cache;

@@ -42,7 +42,12 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
     }
     targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
     prepare(replicas_[i], targets.back().transfer.stream(), originals);
-    for (const Tensor& part : replicas_[i].flat.parts) result.push_back(part);
+    for (std::size_t j = 0; j < originals.size(); ++j) {
+      const Tensor& part = replicas_[i].flat.parts[j];
+      // What forward does to the handle (set_data, a hook) is for this call alone. Of what is
+      // trained, replicas get results of a Broadcast.
+      result.push_back(originals[j].requires_grad() ? part : make_view(part));
+    }
   }
   update(targets, originals, devices);
   // Even if this call copied nothing: another compute stream may be current than the one that
