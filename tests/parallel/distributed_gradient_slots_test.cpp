@@ -217,6 +217,29 @@ TEST(DistributedGradientSlots, NotWhereTheyAreAddedToOthers) {
   });
 }
 
+// As old code for clipping does: the ranks go on together.
+TEST(DistributedGradientSlots, AreInTheBucketEvenIfSetDataHasLedThemOutOfIt) {
+  const Tensor x = images();
+  manual_seed(1);
+  const Layers net;
+  const Values expected = gradients_alone(net, x);
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{copy_of(net), group};
+    const Tensor own = share_of(x, group);
+    model(own).mean().backward();
+    model(own).mean().backward();  // into the buckets that were made anew
+    for (const bool set_to_none : {true, false}) {
+      for (const Parameter& parameter : parameters(model.module())) {
+        Tensor gradient = parameter.grad();
+        gradient.set_data(gradient.detach() * 0);
+        if (set_to_none) parameter.set_grad({});
+      }
+      model(own).mean().backward();
+      expect_near(gradients_of(model.module()), expected);
+    }
+  });
+}
+
 // Its first gradient takes the slot, the sum is elsewhere.
 TEST(DistributedGradientSlots, AWeightThatIsUsedTwiceGetsTheSum) {
   struct Tied {

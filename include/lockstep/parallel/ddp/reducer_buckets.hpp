@@ -223,7 +223,7 @@ class ReducerBuckets {
     Bucket* const bucket = bucket_of(i);
     if (!bucket || slots_[i].sparse || std::exchange(slots_[i].given, true)) return {};
     join_streams(*bucket);
-    const Tensor& view = slots_[i].view;
+    const Tensor& view = part_of_bucket(i);
     if (*bucket->stream != view.impl()->storage->owner()) view.record_stream(*bucket->stream);
     return view;
   }
@@ -231,7 +231,7 @@ class ReducerBuckets {
   // Makes the parameter's `grad` a part of the bucket, zero if it is frozen and has none; true if
   // it had to be copied there.
   bool take_gradient(std::size_t i) {
-    const Tensor& view = slots_[i].view;
+    const Tensor& view = part_of_bucket(i);
     const Tensor grad = parameters_[i].grad();
     slots_[i].stands_in = false;
     if (is_sparse(i, grad)) return false;
@@ -253,6 +253,7 @@ class ReducerBuckets {
     const Tensor grad = parameters_[i].grad();
     slot.stands_in = true;
     if (is_sparse(i, grad)) return;
+    (void)part_of_bucket(i);
     if (!grad.defined()) {
       slot.view.zero_();
       return;
@@ -272,7 +273,7 @@ class ReducerBuckets {
     GradientSlot& slot = slots_[i];
     const Tensor kept = std::exchange(slot.kept, {});
     if (used_anywhere) {
-      parameters_[i].set_grad(slot.view);
+      parameters_[i].set_grad(part_of_bucket(i));
     } else if (kept.defined()) {
       copy_gradient(slot.view, kept);
     }
@@ -309,6 +310,19 @@ class ReducerBuckets {
         if (!sparse) slots_[members[m]].view = buckets_[b].gradients.gradient(m);
       }
     }
+  }
+
+  // The gradient's place. The user has it as `grad`, too: it is made anew if set_data has led it
+  // out of the bucket.
+  const Tensor& part_of_bucket(std::size_t i) {
+    GradientSlot& slot = slots_[i];
+    if (slot.sparse || slot.bucket == kNone) return slot.view;
+    const Bucket& bucket = buckets_[slot.bucket];
+    if (slot.view.impl()->storage != bucket.gradients.buffer().impl()->storage) {
+      const auto at = std::find(bucket.members.begin(), bucket.members.end(), i);
+      slot.view = bucket.gradients.gradient(static_cast<std::size_t>(at - bucket.members.begin()));
+    }
+    return slot.view;
   }
 
   // Whether the parameter gets sparse gradients. Throws if `grad` is of the other kind.
