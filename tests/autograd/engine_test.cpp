@@ -193,6 +193,16 @@ TEST(Engine, SharedSubexpressionsAddUp) {
   EXPECT_EQ(x.grad().item(), 4 * 8 + 2 * 2 + 1);
 }
 
+// The recorded sum has the leaf as its operand.
+TEST(Engine, ALeafMayBeItsOwnGradient) {
+  const Tensor x = full({2}, 3).requires_grad_();
+  x.backward(x, true, true);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{3, 3}));
+  x.backward(x, true, true);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 6}));
+  EXPECT_TRUE(x.grad().requires_grad());
+}
+
 TEST(Engine, ASecondBackwardNeedsTheGraphRetained) {
   const Tensor x = leaf(3);
   const Tensor y = x * x;

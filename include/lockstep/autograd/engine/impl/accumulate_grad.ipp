@@ -115,8 +115,19 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
 
 LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient,
                                                                             bool frozen) {
-  const std::lock_guard lock(variable_.impl()->mutex);
+  std::unique_lock lock(variable_.impl()->mutex);
   Tensor& total = variable_.impl()->grad;
+  // A recorded operation locks the leaves that it is given, perhaps this one.
+  const auto recorded_sum = [&] {
+    while (true) {
+      const Tensor before = total;
+      lock.unlock();
+      Tensor sum = sum_gradients(
+          before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
+      lock.lock();
+      if (total.is_same(before)) return sum;  // no other pass has added meanwhile
+    }
+  };
   const Tensor slot = std::exchange(gradient_slot_, {});
   if (frozen) return variable_.impl()->hooks;
   if (total.defined()) check_summable(total, gradient);  // set_data may have come between
@@ -142,13 +153,13 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
     if (gradient.is_same(slot) || (fits && is_sole_owner(gradient))) {
       total = std::move(gradient);
     } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
-      total = sum_gradients(zeros(gradient.sizes(), gradient.options()), gradient);
+      total = recorded_sum();
     } else {
       total = empty_in_layout_of(variable_);
       copy_into(total, gradient);
     }
   } else if (is_grad_enabled()) {
-    total = sum_gradients(total, gradient);
+    total = recorded_sum();
   } else {
     if (repeats_elements(total)) {  // such as an expanded one, which cannot be added to in place
       const Tensor own = empty_in_layout_of(variable_);
