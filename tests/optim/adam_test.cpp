@@ -105,6 +105,16 @@ TEST(Adam, CountsTheStepsOfEachParameter) {
   EXPECT_NEAR(values_of(late)[0], -0.25, 1e-12) << "corrected as a first step";
 }
 
+TEST(Adam, AnInfiniteParameterStays) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Parameter parameter = make_parameter({-infinity, 1});
+  optim::Adam adam{std::vector{parameter}, {.lr = 0.5}};
+  give_gradient(parameter, {0, 2});
+  adam.step();
+  EXPECT_EQ(values_of(parameter)[0], -infinity);
+  EXPECT_NEAR(values_of(parameter)[1], 0.5, 1e-6);
+}
+
 TEST(Adam, HasTorchsDefaults) {
   const optim::AdamOptions options;
   EXPECT_EQ(options.lr, 1e-3);

@@ -108,6 +108,18 @@ TEST(SGD, TwoStepsByHand) {
   EXPECT_EQ(values_of(parameter), Values{-1.5});
 }
 
+// A place that is masked for good. No decay is none, of infinity as well.
+TEST(SGD, AnInfiniteParameterStays) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double momentum : {0.0, 0.5}) {
+    const Parameter parameter = make_parameter({-infinity, 1});
+    optim::SGD sgd{std::vector{parameter}, {.lr = 0.5, .momentum = momentum}};
+    give_gradient(parameter, {0, 2});
+    sgd.step();
+    EXPECT_EQ(values_of(parameter), (Values{-infinity, 0}));
+  }
+}
+
 TEST(SGD, FirstStepOfALateParameterIsItsOwn) {
   const Parameter early = make_parameter({1});
   const Parameter late = make_parameter({1});

@@ -11,6 +11,13 @@
 // What an optimiser's step does to each element of a parameter.
 namespace lockstep::detail {
 
+// A gradient with the weight decay. Without one the parameter is not looked at: it may be infinite,
+// and nothing times infinity is no number.
+template <class T>
+LOCKSTEP_HD T decayed(T gradient, T weight_decay, T parameter) {
+  return gradient + weight_decay * (weight_decay == 0 ? T{} : parameter);
+}
+
 template <class T>
 struct SgdKernel {
   View<T> parameter;
@@ -20,7 +27,7 @@ struct SgdKernel {
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const T value = parameter[i];
-    parameter[i] = value - lr * (gradient[i] + weight_decay * value);
+    parameter[i] = value - lr * decayed(gradient[i], weight_decay, value);
   }
 };
 
@@ -37,7 +44,7 @@ struct SgdMomentumKernel {
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const T value = parameter[i];
-    const T slope = gradient[i] + weight_decay * value;
+    const T slope = decayed(gradient[i], weight_decay, value);
     const T speed = momentum * velocity[i] + share * slope;
     velocity[i] = speed;
     parameter[i] = value - lr * (nesterov ? slope + momentum * speed : speed);
@@ -62,7 +69,7 @@ struct AdamKernel {
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const T value = kept * parameter[i];
-    const T slope = gradient[i] + weight_decay * value;
+    const T slope = decayed(gradient[i], weight_decay, value);
     const T first = beta1 * mean[i] + rest1 * slope;
     const T second = beta2 * square[i] + rest2 * slope * slope;
     mean[i] = first;
@@ -83,7 +90,7 @@ struct AdamKernel {
       LOCKSTEP_INDEPENDENT
       for (std::size_t i = 0; i < count; ++i) {
         p[i] = kept * p[i];
-        const T slope = g[i] + weight_decay * p[i];
+        const T slope = decayed(g[i], weight_decay, p[i]);
         m[i] = beta1 * m[i] + rest1 * slope;
         s[i] = beta2 * s[i] + rest2 * slope * slope;
       }
