@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
@@ -87,18 +88,24 @@ void for_each_module(M& module, Visitor&& visitor) {
 }
 
 // Sets the member `bool training` of the module and of everything within it that has one: a public
-// member, or one that the type's visit_members gives.
+// member, or one that the type's visit_members gives. None of them is const.
 //
 // **Torch counterpart.** Module.train.
 template <class M>
 void train(M& module, bool on = true) {
   detail::walk_module(module, [on]<class Node>(const detail::nested::Path& /*path*/, Node& node) {
+    static_assert(
+        !std::is_const_v<Node> || !detail::HasTraining<std::remove_const_t<Node>>,
+        "lockstep: `training` of a module that is const cannot be set: pass train and eval "
+        "one, and hold its sub-modules as members and in pointers, that are not const");
     if constexpr (detail::HasTraining<Node>) {
       node.training = on;
     } else if constexpr (HasVisitMembers<Node>) {
       for_each_member(node, [on]<class Member>(std::string_view name, Member& member) {
         if constexpr (std::is_same_v<Member, bool>) {
           if (name == "training") member = on;
+        } else if constexpr (std::is_same_v<Member, const bool>) {
+          check<ModuleError>(name != "training", "train: a module that is const cannot be set");
         }
       });
     }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/module/clone.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/walk/walk.hpp>
 
@@ -255,6 +256,7 @@ TEST(Walk, APointerToABaseClassOfItsObjectIsAnError) {
   };
   expect_named([&] { (void)named_parameters(layers); });
   expect_named([&] { (void)parameters(layers); });
+  expect_named([&] { (void)clone(layers); });
 }
 
 TEST(Walk, NodesAreConstWhereAnOwnerIs) {

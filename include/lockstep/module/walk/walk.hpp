@@ -107,8 +107,9 @@ class Walker {
     }
   }
 
-  template <bool owner_is_const, class T>
-  void walk_owned(const nested::Path& path, T& owned) {
+  // Throws unless a pointer leads to all of the object, and not to a base class.
+  template <class T>
+  static void require_whole(const nested::Path& path, T& owned) {
     if constexpr (std::is_polymorphic_v<T> && !std::is_final_v<T>) {
       if (typeid(owned) != typeid(T)) {
         fail<ModuleError>("the object that \"", path.name(), "\" points to is a ",
@@ -117,11 +118,17 @@ class Walker {
                           "a std::variant");
       }
     }
+  }
+
+  template <bool owner_is_const, class T>
+  void walk_owned(const nested::Path& path, T& owned) {
+    require_whole(path, owned);
     walk_if_walkable(path, static_cast<std::conditional_t<owner_is_const, const T&, T&>>(owned));
   }
 
   template <class Slot>
   void walk_shared(const nested::Path& path, Slot& slot) {
+    require_whole(path, *slot);
     if constexpr (requires { visitor_.shared(slot); }) visitor_.shared(slot);
     auto& owned = *slot;
     const Seen key{std::addressof(owned), typeid(owned)};

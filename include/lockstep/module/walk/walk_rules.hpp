@@ -102,6 +102,17 @@ struct Holder<T[n]> {
   using Held = std::tuple<T>;
 };
 
+// Whether T is what it holds. A class of modules with a forward of its own may have parameters
+// beside its elements.
+template <class T>
+inline constexpr bool holds_only = [] {
+  if constexpr (Holder<T>::kind == NodeKind::opaque) {
+    return false;
+  } else {
+    return !HasForward<T>;
+  }
+}();
+
 template <class T>
 consteval NodeKind find_node_kind() {
   if constexpr (std::derived_from<T, Parameter> || std::derived_from<T, Buffer>) {
@@ -110,7 +121,7 @@ consteval NodeKind find_node_kind() {
     return NodeKind::wrapper;
   } else if constexpr (HasVisitMembers<T>) {
     return NodeKind::members;
-  } else if constexpr (Holder<T>::kind != NodeKind::opaque) {
+  } else if constexpr (holds_only<T>) {
     return Holder<T>::kind;
   } else if constexpr (!std::is_aggregate_v<T> || !std::is_class_v<T> ||
                        std::derived_from<T, Tensor>) {
@@ -255,7 +266,7 @@ consteval void require_no_hidden_parameters() {
         "it, and it would be neither found nor moved nor replicated: hold it by value (a copy "
         "shares its parameters) or in std::shared_ptr; if it is no part of this module, leave it "
         "out in a public static member template visit_members (examples/guides/your_own.md)");
-  } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
+  } else if constexpr (holds_only<Plain>) {
     NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (std::is_unbounded_array_v<Plain>) {
     static_assert(!walkable<std::remove_extent_t<Plain>>,
