@@ -85,7 +85,14 @@ TEST(Random, IntegersAreUniformAsWell) {
     return rand({100}, options, low, high).to_vector<std::int64_t>();
   };
   EXPECT_EQ(drawn(0x1p52, 0x1p52 + 1), std::vector(100, std::int64_t{1} << 52));
-  for (const std::int64_t x : drawn(0.5, 3)) EXPECT_TRUE(x == 1 || x == 2) << x;
+  counts.clear();
+  for (const std::int64_t x : rand({6000}, options, 0.5, 3.5).to_vector<std::int64_t>()) {
+    ++counts[x];
+  }
+  ASSERT_EQ(counts.size(), 3U);
+  EXPECT_EQ(counts.begin()->first, 1);
+  for (const auto& [x, count] : counts) EXPECT_NEAR(count, 2000, 250) << x;
+  EXPECT_THROW((void)drawn(0.2, 0.8), ValueError);
 }
 
 TEST(Random, BoundsAreFiniteAndInOrder) {

@@ -21,8 +21,8 @@ namespace lockstep::data {
 Tensor read_npy(const std::filesystem::path& path);
 
 // Writes the tensor, from whichever device, as a .npy file that is byte for byte what numpy.save
-// makes of the same array; bf16 as V2, which `.view(ml_dtypes.bfloat16)` turns back. A file that is
-// there stays until the new one is whole.
+// makes of the same array in C order; bf16 as V2, which `.view(ml_dtypes.bfloat16)` turns back. A
+// file that is there stays until the new one is whole.
 //
 // **Torch counterpart.** numpy.save(path, tensor.numpy()).
 // **Threads and exceptions.** A DataError that names the file if it cannot be written.

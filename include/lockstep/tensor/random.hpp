@@ -72,11 +72,12 @@ RandomNumbers& random_numbers();
 inline DeviceRandom& device_random() { return random_numbers().devices; }
 
 // Throws unless numbers of `dtype` can be drawn from [low, high): a ValueError for bounds that are
-// not finite, or the greater one first, a DtypeError for such as the dtype does not reach.
+// not finite, the greater one first, or without a whole number for an integer dtype, a DtypeError
+// for such as the dtype does not reach.
 void check_uniform(const char* operation, double low, double high, Dtype dtype);
 
 // Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
-// For integers it is the next one below. The bounds have passed check_uniform.
+// For integers each whole number there is as likely. The bounds have passed check_uniform.
 double uniform_in(double low, double high, Dtype dtype, Generator& generator);
 
 // A copy of this thread's numbers, which continues from where they are.

@@ -96,6 +96,7 @@ class ReadAhead {
       profile::name_thread("ls-prefetch");
       next_.emplace(std::begin(loader_));
       in_threads_ = loaded_in_threads(loader_);
+      reserved_ = at_most_all(loader_, depth_ - 1);  // others may use the loader soon
     } else {
       advance();
     }
@@ -115,7 +116,7 @@ class ReadAhead {
     if (number == 0) {
       first_.emplace(item.batch);
     } else if (first_) {
-      reserve(item.batch, at_most_all(loader_, depth_ - 1));
+      reserve(item.batch, reserved_);
       reserve(**next_, in_threads_ > 0 ? in_threads_ + 1 : 2);
       first_.reset();
     }
@@ -150,6 +151,7 @@ class ReadAhead {
   const std::size_t depth_;
   std::optional<decltype(std::begin(std::declval<Loader&>()))> next_;  // from the first call on
   std::size_t in_threads_ = 0;
+  std::size_t reserved_ = 0;  // for so many batches there is memory, once the second is loaded
   std::size_t sent_ = 0;
   std::optional<Placed> first_;  // until there is memory for the others
   std::vector<Event> copied_;    // of the last one

@@ -61,15 +61,19 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
       if (!fits) fail_number<T>(operation, number);
     }
   });
+  check<ValueError>(is_floating_point(dtype) || low == high || std::ceil(low) < high, operation,
+                    ": expected bounds with a whole number between them for ", dtype, ", got ", low,
+                    " and ", high);
 }
 
 LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, Generator& generator) {
-  const double drawn = low + (high - low) * generator.uniform();
   if (!is_floating_point(dtype)) {
     const double first = std::ceil(low);
-    const double whole = std::floor(drawn);
-    return whole >= first && whole < high ? whole : first;
+    const double end = std::ceil(high);
+    const double whole = first + std::floor((end - first) * generator.uniform());
+    return whole < end ? whole : first;
   }
+  const double drawn = low + (high - low) * generator.uniform();
   double rounded = drawn;
   dispatch_all(dtype, [&]<class T>(T) { rounded = convert<double>(convert<T>(drawn)); });
   return rounded < high ? drawn : low;
