@@ -201,6 +201,7 @@ TEST(Engine, ALeafMayBeItsOwnGradient) {
   x.backward(x, true, true);
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 6}));
   EXPECT_TRUE(x.grad().requires_grad());
+  x.set_grad({});  // whose graph leads to x
 }
 
 TEST(Engine, ASecondBackwardNeedsTheGraphRetained) {

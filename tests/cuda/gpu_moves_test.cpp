@@ -228,10 +228,10 @@ struct Exchange {
     return {};
   }
 
-  ThreadWorld world{kRanks, gpus()};
+  std::array<std::exception_ptr, kRanks> errors;
+  ThreadWorld world{kRanks, gpus()};  // tells what it still has as it ends
   const std::array<Tensor, kRanks> tensors = {full({kCount}, 1, {.device = gpus()[0]}),
                                               full({kCount}, 2, {.device = gpus()[1]})};
-  std::array<std::exception_ptr, kRanks> errors;
   const BrokenGpus broken;
 };
 
