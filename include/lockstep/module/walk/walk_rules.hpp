@@ -102,14 +102,15 @@ struct Holder<T[n]> {
   using Held = std::tuple<T>;
 };
 
-// Whether T is what it holds. A class of modules with a forward of its own may have parameters
-// beside its elements.
+// Whether T is what it holds. A class that looks like a sequence or a map and has a forward of its
+// own may have parameters beside its elements.
 template <class T>
 inline constexpr bool holds_only = [] {
-  if constexpr (Holder<T>::kind == NodeKind::opaque) {
-    return false;
-  } else {
+  constexpr NodeKind kind = Holder<T>::kind;
+  if constexpr (kind == NodeKind::sequence || kind == NodeKind::map) {
     return !HasForward<T>;
+  } else {
+    return kind != NodeKind::opaque;
   }
 }();
 

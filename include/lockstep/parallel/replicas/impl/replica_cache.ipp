@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/fan_out.hpp>
