@@ -242,6 +242,31 @@ class WiderLayer : public Layer {
   Parameter lost_ = testing::parameter({1});
 };
 
+class Masked {
+ public:
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("training", self.training_);
+  }
+
+ private:
+  bool training_ = true;
+};
+
+TEST(Walk, AModeThatCannotBeSetIsAnError) {
+  struct Net {
+    Parameter weight = testing::parameter({1});
+    std::shared_ptr<const Masked> mask = std::make_shared<Masked>();
+  };
+  Net net;
+  try {
+    eval(net);
+    FAIL() << "expected a ModuleError";
+  } catch (const ModuleError& error) {
+    EXPECT_NE(std::string(error.what()).find("\"mask\" is const"), std::string::npos);
+  }
+}
+
 TEST(Walk, APointerToABaseClassOfItsObjectIsAnError) {
   std::vector<std::shared_ptr<Layer>> layers{std::make_shared<Layer>()};
   EXPECT_EQ(names_of(named_parameters(layers)), (Names{"0.base"}));
