@@ -5,7 +5,7 @@
 # lockstep.hpp reaches it; definitions are included by the header that they belong to, alone; whichever
 # header a file includes first, each one is declared before something that it brings needs it; and it
 # comes by config.hpp, which refuses C++17, before it declares anything, as it includes it or another
-# header that does.
+# header that does; and no line of it begins with `module` or `import`.
 #
 #   cmake -D INCLUDE_DIR=include -P check_layers.cmake
 
@@ -83,6 +83,9 @@ foreach(header IN LISTS headers)
   list(LENGTH newlines lines)
   if(lines GREATER max_lines)
     problem("${header}: ${lines} lines, ${max_lines} is the most")
+  endif()
+  if(text MATCHES "\n *(module|import)[^A-Za-z0-9_\n][^\n]*")
+    problem("${header}: nvcc takes a line that begins so for a directive:${CMAKE_MATCH_0}")
   endif()
 
   # No semicolon or bracket can stand in an include line that matches, so the list is safe.

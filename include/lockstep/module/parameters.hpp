@@ -93,25 +93,26 @@ void for_each_module(M& module, Visitor&& visitor) {
 // **Torch counterpart.** Module.train.
 template <class M>
 void train(M& module, bool on = true) {
-  detail::walk_module(
-      module, [on]<class Node>([[maybe_unused]] const detail::nested::Path& path, Node& node) {
-        static_assert(
-            !std::is_const_v<Node> || !detail::HasTraining<std::remove_const_t<Node>>,
-            "lockstep: `training` of a module that is const cannot be set: pass train and eval "
-            "one, and hold its sub-modules as members and in pointers, that are not const");
-        if constexpr (detail::HasTraining<Node>) {
-          node.training = on;
-        } else if constexpr (HasVisitMembers<Node>) {
-          for_each_member(node, [&]<class Member>(std::string_view name, Member& member) {
-            if constexpr (std::is_same_v<Member, bool>) {
-              if (name == "training") member = on;
-            } else if constexpr (std::is_same_v<Member, const bool>) {
-              check<ModuleError>(name != "training", "train: the module \"", path.name(),
-                                 "\" is const");
-            }
-          });
+  const auto set_training = [on]<class Node>([[maybe_unused]] const detail::nested::Path& path,
+                                             Node& node) {
+    static_assert(!std::is_const_v<Node> || !detail::HasTraining<std::remove_const_t<Node>>,
+                  "lockstep: `training` of a module that is const cannot be set: pass train and "
+                  "eval one, and hold its sub-modules as members and in pointers, that are not "
+                  "const");
+    if constexpr (detail::HasTraining<Node>) {
+      node.training = on;
+    } else if constexpr (HasVisitMembers<Node>) {
+      for_each_member(node, [&]<class Member>(std::string_view name, Member& member) {
+        if constexpr (std::is_same_v<Member, bool>) {
+          if (name == "training") member = on;
+        } else if constexpr (std::is_same_v<Member, const bool>) {
+          check<ModuleError>(name != "training", "train: the module \"", path.name(),
+                             "\" is const");
         }
       });
+    }
+  };
+  detail::walk_module(module, set_training);
 }
 
 // Sets the members `bool training` that `train` sets to false.
