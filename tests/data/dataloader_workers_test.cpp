@@ -7,6 +7,7 @@
 
 #include "data/files.hpp"
 #include "support/expect_error.hpp"
+#include "support/forked.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,9 +26,6 @@
 #include <vector>
 
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 namespace dataloader_workers_test {
 
 using lockstep::Shape;
@@ -403,20 +401,15 @@ TEST(DataLoaderWorkers, OptionsOutsideTheirRangeAreErrors) {
 TEST(DataLoaderWorkers, AChildThatIsForkedInTheLoopNeitherHangsNorLoads) {
   DataLoader loader{Numbers{100}, {.num_workers = 2}};
   auto batch = loader.begin();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);  // ends a child that hangs
-    int status = 1;
+  const int status = lockstep::testing::status_when_forked([&] {
     try {
       while (batch != loader.end()) ++batch;
     } catch (const lockstep::Error&) {
-      status = batch == loader.end() ? 0 : 2;
+      return batch == loader.end() ? 0 : 2;
     }
-    ::_exit(status);
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return 1;
+  });
+  EXPECT_EQ(status, 0);
   std::int64_t count = 0;
   for (; batch != loader.end(); ++batch) ++count;
   EXPECT_EQ(count, 100);

@@ -18,11 +18,9 @@
 #include "data/batch_source.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/forked.hpp"
 
 #include <gtest/gtest.h>
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstddef>
@@ -380,18 +378,9 @@ TEST(Prefetch, AForkedChildGetsNoFurtherBatches) {
   BatchSource<Pair> source = pairs(20);
   auto batches = prefetch(source, first_devices(2));
   auto iterator = batches.begin();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      for (int i = 0; i < 20; ++i) ++iterator;
-    } catch (const Error&) {
-      ::_exit(0);
-    }
-    ::_exit(1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(testing::refused_when_forked([&] {
+    for (int i = 0; i < 20; ++i) ++iterator;
+  }));
 }
 
 TEST(Prefetch, NothingIsRecordedForBackward) {

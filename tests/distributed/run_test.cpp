@@ -11,11 +11,9 @@
 
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/forked.hpp"
 
 #include <gtest/gtest.h>
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -373,18 +371,7 @@ TEST(Run, EachRankDrawsRandomNumbersOfItsOwn) {
 TEST(Run, AForkedChildCannotUseTheGroup) {
   dist::run(first_devices(1), [](const dist::ProcessGroup& group) {
     group.all_reduce(ones(group)).wait();  // has a communication thread from here on
-    const pid_t child = ::fork();
-    if (child == 0) {
-      try {
-        group.barrier().wait();
-      } catch (const ls::Error&) {
-        ::_exit(0);
-      }
-      ::_exit(1);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT_TRUE(ls::testing::refused_when_forked([&] { group.barrier().wait(); }));
   });
 }
 
@@ -394,19 +381,7 @@ TEST(Run, AForkedChildDoesNotWaitForTheParentsWork) {
     const ls::Tensor value = ones(group);
     if (group.rank() == 0) {
       const dist::Work work = group.recv(value, 1);
-      const pid_t child = ::fork();
-      if (child == 0) {
-        ::alarm(60);  // instead of for ever
-        try {
-          work.wait();
-        } catch (const ls::Error&) {
-          ::_exit(0);
-        }
-        ::_exit(1);
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      EXPECT_TRUE(ls::testing::refused_when_forked([&] { work.wait(); }));
       group.barrier().wait();
       work.wait();
     } else {

@@ -11,10 +11,8 @@
 #include <lockstep/tensor/storage.hpp>
 
 #include "support/expect_error.hpp"
+#include "support/forked.hpp"
 #include "support/gate.hpp"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -252,16 +250,11 @@ TEST(FromBlobOrder, WithoutADeleterNobodyWaits) {
 TEST(FromBlobOrder, IsNotCalledInAForkedChild) {
   Blob blob;
   Tensor x = from_blob(blob.values.data(), {6}, blob.options("cpu:1"));
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const int returns = testing::status_when_forked([&] {
     x = {};
-    ::_exit(blob.returns());
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+    return blob.returns();
+  });
+  EXPECT_EQ(returns, 0);
   x = {};
   EXPECT_EQ(blob.returns(), 1);
 }

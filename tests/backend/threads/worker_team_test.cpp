@@ -2,6 +2,7 @@
 #include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/error.hpp>
 
+#include "support/forked.hpp"
 #include "support/operator_new.hpp"
 
 #include <gtest/gtest.h>
@@ -38,20 +39,6 @@ bool all_workers_park() {
     std::this_thread::yield();
   }
   return false;
-}
-
-// The exit status of a child process that runs `body`, which returns that status; -1 if it died of
-// a signal, such as the alarm that ends a child that hangs.
-template <class F>
-int status_of_child(F body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
-    ::_exit(body());
-  }
-  int status = 0;
-  if (::waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 std::string message_of(const std::exception_ptr& error) {
@@ -387,7 +374,7 @@ TEST(WorkerTeam, RunsNothingIfThreadsCannotBeStarted) {
 
 TEST(WorkerTeam, ThrowsInAForkedChildInsteadOfWaitingForThreadsItHasNot) {
   run_team(3, [](std::size_t) {});
-  const int status = status_of_child([] {
+  const int status = testing::status_when_forked([] {
     bool alone = false;
     run_team(1, [&](std::size_t) { alone = true; });
     if (!alone) return 1;

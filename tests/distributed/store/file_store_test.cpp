@@ -13,10 +13,10 @@
 
 #include "data/files.hpp"
 #include "support/expect_error.hpp"
+#include "support/forked.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace lockstep::distributed {
@@ -113,13 +113,11 @@ TEST(FileStore, AForkedChildIsNoWorkerThatLeaves) {
   const TempDirectory folder;
   const std::filesystem::path path = folder / "store";
   auto a = std::make_unique<FileStore>(path, 2);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const int status = testing::status_when_forked([&] {
     a.reset();
-    ::_exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
   a.reset();
   EXPECT_TRUE(std::filesystem::exists(path));  // the second worker is still to come
 }

@@ -22,9 +22,7 @@
 
 #include "data/files.hpp"
 #include "support/expect_error.hpp"
-
-#include <sys/wait.h>
-#include <unistd.h>
+#include "support/forked.hpp"
 
 namespace lockstep::distributed {
 namespace store_test {
@@ -207,18 +205,7 @@ TEST_P(Stores, KeysAreDeletedAndCounted) {
 TEST_P(Stores, AForkedChildIsRefused) {
   const auto store = handle();
   store->set("key", "value");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      store->get("key");
-    } catch (const Error&) {
-      ::_exit(0);
-    }
-    ::_exit(1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(testing::refused_when_forked([&] { store->get("key"); }));
   EXPECT_EQ(store->get("key"), "value");
 }
 
