@@ -93,8 +93,9 @@ class Event {
 // issues it; its copy stream is really asynchronous. See backend/streams.hpp for where streams
 // come from.
 // **Threads and exceptions.** Any thread may issue to any stream; work issued by two threads
-// without an order between them has none. An exception of an asynchronous operation is thrown by
-// the next `synchronize` of its stream.
+// without an order between them has none. An exception of an asynchronous operation is thrown once
+// by what comes next of: `synchronize` of its stream, and a wait of the host's or of another
+// stream's next operation for it; and again by waits for events that were recorded before that.
 class Stream {
  public:
   explicit Stream(detail::StreamState& state) : state_(&state) {}
@@ -108,7 +109,8 @@ class Stream {
   }
   // The same for all that the event stands for.
   void wait_event(const Event& event) const {
-    if (!event.query()) state_->wait(event.state());
+    const detail::EventPtr& state = event.state();
+    if (state && !state->precedes_new_work_of(*state_)) state_->wait(state);
   }
   // The end of everything issued to this stream so far.
   Event record_event() const { return state_->known_idle() ? Event() : Event(state_->record()); }

@@ -2,6 +2,7 @@
 #include <lockstep/backend/host/host_stream.hpp>
 
 #include "support/expect_error.hpp"
+#include "support/forked.hpp"
 #include "support/gate.hpp"
 
 #include <gtest/gtest.h>
@@ -16,9 +17,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace lockstep::detail {
 namespace host_stream_test {
@@ -321,6 +319,79 @@ TEST(HostStream, ThrowsWhatAQueuedOperationThrewOnceAndGoesOn) {
   EXPECT_TRUE(throws<std::out_of_range>([&] { stream.synchronize(); }, "the third"));
 }
 
+// A copy that has failed, and a kernel that would read what it was to write.
+TEST(HostStream, WhoeverWaitsForAQueuedOperationThatThrewIsTold) {
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  const Event before = copy.record_event();
+  host(copy).submit([] { throw std::out_of_range("the copy"); });
+  const Event first = copy.record_event();
+  const Event second = copy.record_event();
+  while (!copy.query()) std::this_thread::yield();
+  compute.wait_event(before);
+  EXPECT_NO_THROW(host(compute).submit([] {}));
+  const auto told = [&](const Event& event, const Stream& stream) {
+    bool ran = false;
+    stream.wait_event(event);
+    const auto use = [&] {
+      host(stream).submit([&] { ran = true; });
+      stream.synchronize();
+    };
+    return throws<std::out_of_range>(use, "the copy") && !(ran && stream == compute);
+  };
+  EXPECT_TRUE(told(first, compute));
+  EXPECT_NO_THROW(host(compute).submit([] {}));
+  EXPECT_TRUE(told(first, compute));  // as often as it is asked
+  EXPECT_TRUE(told(second, compute));
+  EXPECT_TRUE(told(second, new_stream(Mode::queued)));
+  EXPECT_NO_THROW(copy.synchronize());
+  compute.wait_stream(copy);
+  EXPECT_NO_THROW(host(compute).submit([] {}));
+  EXPECT_NO_THROW(copy.record_event().synchronize());
+}
+
+TEST(HostStream, WhatAQueuedOperationThrewComesToTheNextOperationOfTheStreamThatWaits) {
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  for (const bool ended : {true, false}) {
+    Gate gate;
+    if (!ended) gate.hold(copy);
+    host(copy).submit([] { throw std::out_of_range("the copy"); });
+    while (ended && !copy.query()) std::this_thread::yield();
+    compute.wait_stream(copy);
+    gate.open();
+    EXPECT_TRUE(throws<std::out_of_range>([&] { host(compute).submit([] {}); }, "the copy"));
+    EXPECT_NO_THROW(host(compute).submit([] {}));
+    EXPECT_NO_THROW(copy.synchronize());
+  }
+}
+
+// As those of a GPU that has failed are.
+class FailedEvent final : public EventState {
+ public:
+  bool query() const override { throw std::runtime_error("the GPU has failed"); }
+  void synchronize() const override { (void)query(); }
+  bool precedes_new_work_of(const StreamState&) const override { return false; }
+};
+
+TEST(HostStream, AWaitThatThrowsDoesSoOnceAndKeepsTheOthers) {
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  Gate gate;
+  gate.hold(copy);
+  bool copied = false;
+  host(copy).submit([&] { copied = true; });
+  host(compute).wait(std::make_shared<FailedEvent>());
+  compute.wait_stream(copy);
+  host(compute).wait(std::make_shared<FailedEvent>());
+  gate.open();
+  EXPECT_TRUE(
+      throws<std::runtime_error>([&] { host(compute).submit([] {}); }, "the GPU has failed"));
+  EXPECT_TRUE(copied);
+  EXPECT_TRUE(compute.query());
+  EXPECT_NO_THROW(host(compute).submit([] {}));
+}
+
 TEST(HostStream, ThrowsWhatAnImmediateOperationThrewAtTheCall) {
   const Stream stream = new_stream(Mode::immediate);
   EXPECT_TRUE(throws<std::out_of_range>(
@@ -361,18 +432,7 @@ TEST(HostStream, RefusesWorkInAForkedChild) {
   const Stream stream = new_stream(Mode::queued);
   host(stream).submit([] {});
   stream.synchronize();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      host(stream).submit([] {});
-    } catch (const Error&) {
-      ::_exit(0);
-    }
-    ::_exit(1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(testing::refused_when_forked([&] { host(stream).submit([] {}); }));
 }
 
 // The thread that was at it exists in the parent only: an Error, not a wait for ever.
@@ -386,20 +446,9 @@ TEST(HostStream, AForkedChildDoesNotWaitForWhatWasGoingOn) {
     let_go.wait(false);
   });
   begun.wait(false);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      stream.synchronize();
-    } catch (const Error&) {
-      ::_exit(0);
-    }
-    ::_exit(1);
-  }
+  EXPECT_TRUE(testing::refused_when_forked([&] { stream.synchronize(); }));
   let_go = true;
   let_go.notify_all();
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   stream.synchronize();
 }
 

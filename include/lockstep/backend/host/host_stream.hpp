@@ -78,12 +78,16 @@ class HostStream : public StreamState, private Servable {
            (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());
   }
 
+  // Not while there is a failure to tell to whoever waits.
+  bool known_idle() const override { return idle() && !failed_.load(std::memory_order_acquire); }
+
   EventPtr record() override {
     if (mode() == Mode::immediate) {
       const std::lock_guard lock(mutex_);
       return std::make_shared<AllOf>(*this, waits_);
     }
-    return std::make_shared<Ticket>(*this, issued_.load(std::memory_order_acquire));
+    return std::make_shared<Ticket>(*this, issued_.load(std::memory_order_acquire),
+                                    told_.load(std::memory_order_acquire));
   }
 
   void wait(const EventPtr& event) override {
@@ -93,7 +97,9 @@ class HostStream : public StreamState, private Servable {
       return;
     }
     const std::lock_guard lock(mutex_);
-    std::erase_if(waits_, [](auto& earlier) { return earlier->query(); });
+    std::erase_if(waits_, [this](auto& earlier) {
+      return is_known([&] { return earlier->precedes_new_work_of(*this); });
+    });
     waits_.push_back(event);
     has_waits_.store(true, std::memory_order_release);
   }
@@ -101,10 +107,7 @@ class HostStream : public StreamState, private Servable {
   void synchronize() override {
     prepare_operation();
     wait_for(issued_.load(std::memory_order_acquire));
-    if (!failed_.load(std::memory_order_acquire)) return;
-    const std::lock_guard lock(mutex_);
-    failed_.store(false, std::memory_order_relaxed);
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (failed_.load(std::memory_order_acquire)) tell(failed_at_, told_);
   }
 
  protected:
@@ -125,21 +128,27 @@ class HostStream : public StreamState, private Servable {
   }
 
  private:
-  // The event of a queued stream: its operations up to `number` have ended.
+  // The event of a queued stream: its operations up to `number` have ended. `told` failures had
+  // been told when it was recorded, and are none of its own.
   class Ticket final : public EventState {
    public:
-    Ticket(HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
+    Ticket(HostStream& stream, std::uint64_t number, std::uint64_t told)
+        : stream_(stream), number_(number), told_(told) {}
     bool query() const override {
       return stream_.completed_.load(std::memory_order_acquire) >= number_;
     }
-    void synchronize() const override { stream_.wait_for(number_); }
+    void synchronize() const override {
+      stream_.wait_for(number_);
+      stream_.tell(number_, told_);
+    }
     bool precedes_new_work_of(const StreamState& stream) const override {
-      return &stream == &stream_ || query();
+      return &stream == &stream_ || (query() && !stream_.has_failed(number_, told_));
     }
 
    private:
     HostStream& stream_;
     const std::uint64_t number_;
+    const std::uint64_t told_;
   };
 
   // The event of an immediate stream: all that the stream still waits for. Its next operation comes
@@ -171,18 +180,49 @@ class HostStream : public StreamState, private Servable {
     return all_of(waits_, [](auto& event) { return event->query(); });
   }
 
-  // Waits for all of them. Several threads may call this at once, and each has to wait before it
-  // goes on, so an event is removed only once it has happened.
+  // Waits for all of them, then throws what the first of those that failed throws. Several threads
+  // may call this at once, and each has to wait before it goes on, so an event is removed only once
+  // it has happened.
   void finish_waits() {
     std::vector<EventPtr> waits;
     {
       const std::lock_guard lock(mutex_);
       waits = waits_;
     }
-    for (const auto& event : waits) event->synchronize();
+    std::exception_ptr error;
+    for (const auto& event : waits) {
+      const std::exception_ptr thrown = thrown_by([&] { event->synchronize(); });
+      if (!error) error = thrown;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(waits_, [&](auto& event) { return find(waits, event) != waits.end(); });
+      has_waits_.store(!waits_.empty(), std::memory_order_release);
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+  // Whether one of the operations up to `number` has failed, and that had not been told when `told`
+  // failures were.
+  bool has_failed(std::uint64_t number, std::uint64_t told) const {
+    if (number < failed_at_.load(std::memory_order_acquire)) return false;
     const std::lock_guard lock(mutex_);
-    std::erase_if(waits_, [](auto& event) { return event->query(); });
-    has_waits_.store(!waits_.empty(), std::memory_order_release);
+    return told <= told_before_failure_;
+  }
+
+  // Throws what it threw.
+  void tell(std::uint64_t number, std::uint64_t told) {
+    if (number < failed_at_.load(std::memory_order_acquire)) return;
+    std::exception_ptr error;
+    {
+      const std::lock_guard lock(mutex_);
+      if (told > told_before_failure_) return;
+      if (failed_.exchange(false, std::memory_order_relaxed)) {
+        told_.store(told_before_failure_ + 1, std::memory_order_release);
+      }
+      error = error_;
+    }
+    std::rethrow_exception(error);
   }
 
   void serve() noexcept override {
@@ -203,7 +243,7 @@ class HostStream : public StreamState, private Servable {
       Task task = queue_.pop();
       const bool may_wait = next <= last_blocking_;
       lock.unlock();
-      run(std::move(task), may_wait);
+      run(next, std::move(task), may_wait);
       completed_.store(next, std::memory_order_release);
       completed_.notify_all();
       lock.lock();
@@ -215,15 +255,19 @@ class HostStream : public StreamState, private Servable {
     return true;
   }
 
-  // What the task holds is released before it counts as done.
-  void run(Task task, bool may_wait) {
+  // What the task holds is released before it counts as done. Until its failure has been told,
+  // those of later ones are not kept.
+  void run(std::uint64_t number, Task task, bool may_wait) {
     try {
       std::optional<BackgroundThreads::BlockingScope> blocking;
       if (may_wait) blocking.emplace();
       task();
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
+      if (failed_.load(std::memory_order_relaxed)) return;
+      error_ = std::current_exception();
+      told_before_failure_ = told_.load(std::memory_order_relaxed);
+      failed_at_.store(number, std::memory_order_release);
       failed_.store(true, std::memory_order_release);
     }
   }
@@ -260,15 +304,19 @@ class HostStream : public StreamState, private Servable {
   std::atomic<bool> served_{false};
   // immediate: true while waits_ is not empty.
   std::atomic<bool> has_waits_{false};
-  // True while error_ holds what a queued operation threw.
+  // queued: the number of the operation that failed last, whether nobody has been told that yet,
+  // and how many failures have been told. Written under mutex_.
+  std::atomic<std::uint64_t> failed_at_{UINT64_MAX};
   std::atomic<bool> failed_{false};
+  std::atomic<std::uint64_t> told_{0};
 
   mutable std::mutex mutex_;  // guards all below
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
-  std::exception_ptr error_;
-  bool offered_ = false;             // to the background threads, and none has come yet
-  std::uint64_t last_blocking_ = 0;  // the last operation that may wait for a thread
+  std::exception_ptr error_;               // what operation failed_at_ threw
+  std::uint64_t told_before_failure_ = 0;  // told_ when it did
+  bool offered_ = false;                   // to the background threads, and none has come yet
+  std::uint64_t last_blocking_ = 0;        // the last operation that may wait for a thread
 };
 
 }  // namespace lockstep::detail

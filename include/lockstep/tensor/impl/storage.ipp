@@ -36,7 +36,7 @@ LOCKSTEP_INLINE Storage::~Storage() {
     if (streams_are_gone()) return;
     bool ordered = use.end.has_value();
     try {
-      if (ordered) owner_.wait_event(*use.end);
+      if (ordered && !use.end->query()) owner_.wait_event(*use.end);
     } catch (...) {
       ordered = false;  // a call or an allocation has failed
     }
