@@ -6,6 +6,7 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/fill.hpp>
@@ -245,6 +246,21 @@ TEST(Errors, CarryCallDeviceAndCode) {
     EXPECT_NE(text.find("cudaStreamWaitEvent on cuda:0"), std::string::npos) << text;
     EXPECT_NE(text.find("cudaErrorInvalidResourceHandle, 400"), std::string::npos) << text;
   }
+}
+
+// The copy is made by the device's copy stream, in the background; what it had issued when it failed
+// has ended, or the GPU would go on with memory that its owner may have given back.
+TEST(Errors, OfACopyToAHostDeviceComeToWhoeverReadsIt) {
+  const std::vector<Tensor> there = {counting({70000}, "cuda:0"), counting({70000}, "cuda:1")};
+  for (const char* gpu : {"cuda:0", "cuda:1"}) synchronize(Device(gpu));
+  const auto read = [&] { return values_of(comm::gather(there, 0, "cpu:0").narrow(0, 0, 70000)); };
+  const Values right = read();
+  cudasim::set_policy(cudasim::Policy::lazy);
+  cudasim::fail_next("cudaLaunchHostFunc", cudaErrorLaunchOutOfResources);
+  EXPECT_TRUE(throws<CudaError>(read, "cudaLaunchHostFunc"));
+  EXPECT_TRUE(cuda::CudaDevice::at("cuda:0").bridge.idle());
+  EXPECT_EQ(read(), right);
+  EXPECT_NO_THROW(synchronize("cpu:0"));
 }
 
 TEST(Errors, AKernelThatCannotBeLaunchedIsNamed) {

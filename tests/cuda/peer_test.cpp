@@ -118,6 +118,7 @@ TEST(PeerDeathTest, ACopyThatFailsBetweenItsTwoHalvesLeavesItsBlockInUse) {
           thrown = true;
         }
         expect(thrown, "an error");
+        expect(cuda::CudaDevice::at("cuda:0").bridge.idle(), "an end");
         std::vector<Tensor> next;
         for (int i = 0; i < 20; ++i) next.push_back(host.to("cuda:1"));
         synchronize("cuda:0");

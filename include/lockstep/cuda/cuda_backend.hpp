@@ -107,7 +107,12 @@ class CudaBackend final : public detail::Backend {
     static_cast<detail::HostStream&>(stream).submit([order, bytes, &bridge] {
       const profile::RecordFunction range("copy", {bridge.device(), profile::Row::Kind::copy},
                                           {.bytes = bytes, .stream = &bridge});
-      cuda::copy(order, bridge);
+      try {
+        cuda::copy(order, bridge);
+      } catch (...) {
+        bridge.drain();  // a part may have been issued
+        throw;
+      }
       bridge.synchronize();
     });
   }

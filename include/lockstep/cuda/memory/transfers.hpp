@@ -132,16 +132,23 @@ inline void copy_through_host(const CopyOrder& order, CudaStream& stream) {
   CudaStream& reader = stream_of(order.src_device);
   CudaStream& writer = stream_of(order.dst_device);
   Stream(reader).wait_stream(Stream(stream));
-  copy_by_blocks(order, CudaDevice::at(writer.device()).staging, reader,
-                 [&](const CopyOrder& in, const CopyOrder& out, Staging::Block& block) {
-                   copy_direct(in, reader);
-                   Stream(writer).wait_stream(Stream(reader));
-                   block.pass_to(writer);
-                   copy_direct(out, writer);
-                 });
-  // `writer` has waited for `reader`, so that what is issued to `stream` from here on may overwrite
-  // the source as well.
-  Stream(stream).wait_stream(Stream(writer));
+  try {
+    copy_by_blocks(order, CudaDevice::at(writer.device()).staging, reader,
+                   [&](const CopyOrder& in, const CopyOrder& out, Staging::Block& block) {
+                     copy_direct(in, reader);
+                     Stream(writer).wait_stream(Stream(reader));
+                     block.pass_to(writer);
+                     copy_direct(out, writer);
+                   });
+    // `writer` has waited for `reader`, so that what is issued to `stream` from here on may
+    // overwrite the source as well.
+    Stream(stream).wait_stream(Stream(writer));
+  } catch (...) {
+    // A part may have been issued, and the memory is known to be used on `stream` alone.
+    reader.drain();
+    writer.drain();
+    throw;
+  }
 }
 
 // Makes any copy of some bytes of which at least one end is a GPU's, as work of `stream`.

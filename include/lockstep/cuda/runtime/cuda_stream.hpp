@@ -89,6 +89,12 @@ class CudaStream final : public detail::StreamState {
     }
   }
 
+  // Waits, whatever comes of it: for whoever leaves with an error, and with it the memory that work
+  // of the stream may be using.
+  void drain() const noexcept {
+    if (cudaStreamSynchronize(handle_) != cudaSuccess) (void)cudaGetLastError();
+  }
+
   void synchronize() override {
     detail::check_not_forked();
     const std::uint64_t uses = uses_.load(std::memory_order_acquire);

@@ -32,33 +32,41 @@ class PeerAccess {
   // True if kernels and copies of `reader` can use the memory of `owner`.
   bool can_access(Device reader, Device owner) {
     if (gpu_of(reader) == gpu_of(owner)) return true;
-    const std::lock_guard lock(mutex_);
-    Answer& answer =
-        answers_[static_cast<std::size_t>(reader.index)][static_cast<std::size_t>(owner.index)];
-    if (answer == Answer::unknown) answer = try_out(reader, owner) ? Answer::yes : Answer::no;
-    return answer == Answer::yes;
+    Answer found;
+    bool news = false;
+    {
+      const std::lock_guard lock(mutex_);
+      Answer& answer =
+          answers_[static_cast<std::size_t>(reader.index)][static_cast<std::size_t>(owner.index)];
+      news = answer == Answer::unknown;
+      if (news) answer = try_out(reader, owner);
+      found = answer;
+    }
+    if (news && found == Answer::broken) {
+      warn(detail::str("copies from ", owner, " to ", reader,
+                       " do not arrive as they were sent, although the driver offers them; "
+                       "they go through host memory instead"));
+    }
+    return found == Answer::yes;
   }
 
   // True once some pair has not delivered what the driver said that it can.
   bool found_broken() const { return broken_.load(std::memory_order_relaxed); }
 
  private:
-  enum class Answer : unsigned char { unknown, yes, no };
+  enum class Answer : unsigned char { unknown, yes, no, broken };
 
-  bool try_out(Device reader, Device owner) {
+  Answer try_out(Device reader, Device owner) {
     int can = 0;
     check(cudaDeviceCanAccessPeer(&can, gpu_of(reader), gpu_of(owner)), "cudaDeviceCanAccessPeer",
           reader);
-    if (can == 0) return false;
+    if (can == 0) return Answer::no;
     CudaDevice& from = CudaDevice::at(owner);
     from.memory.set_access(gpu_of(reader), true);
-    if (arrives(CudaDevice::at(reader), from)) return true;
+    if (arrives(CudaDevice::at(reader), from)) return Answer::yes;
     from.memory.set_access(gpu_of(reader), false);
     broken_.store(true, std::memory_order_relaxed);
-    warn(detail::str("copies from ", owner, " to ", reader,
-                     " do not arrive as they were sent, although the driver offers them; "
-                     "they go through host memory instead"));
-    return false;
+    return Answer::broken;
   }
 
   // Sends a pattern from `from` to `to`, as copies between the two will be, and looks at it.
