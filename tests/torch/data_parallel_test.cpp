@@ -578,6 +578,19 @@ TEST(TorchDataParallel, RefusesModulesThatItCannotCopy) {
   EXPECT_TRUE(torch::equal(DataParallel(net, host_list(2), wider)(x), net->forward(x)));
   const auto same = [&] { return net; };
   EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), same)(x); }, "new"));
+  const auto one = [other = std::make_shared<Counted>()] { return other; };
+  EXPECT_TRUE(torch::equal(DataParallel(net, host_list(2), one)(x), net->forward(x)));
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(3), one)(x); }, "new"));
+  struct Twin : Counted {};
+  struct Other : nn::Module {
+    torch::Tensor scale;
+  };
+  const auto twin = [] { return std::make_shared<Twin>(); };
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), twin)(x); },
+                                      "the factory for ", "Twin"));
+  const auto other = [] { return std::make_shared<Other>(); };
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), other)(x); },
+                                      "the factory for ", "Other"));
   EXPECT_TRUE(
       throws<ls::ModuleError>([] { DataParallel<Counted>(nullptr, host_list(2)); }, "null"));
 

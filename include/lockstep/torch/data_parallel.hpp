@@ -139,7 +139,8 @@ class DeviceList {
 template <TorchModule Net>
 class DataParallel {
  public:
-  // Makes a module whose parameters, buffers and sub-modules have the wrapped one's names.
+  // Makes a new module of the wrapped one's class, whose parameters, buffers and sub-modules have
+  // its names.
   using Factory = std::function<std::shared_ptr<Net>()>;
 
   DataParallel(std::shared_ptr<Net> module, DeviceList devices = {},

@@ -30,9 +30,11 @@ inline bool is_on(const at::Tensor& tensor, Device device) {
   return tensor.device() == at_device(device);
 }
 
-// The tensor there; itself, unless it is elsewhere. Differentiable.
+// The tensor there; itself, unless it is elsewhere. Differentiable. What is moved to the CPU has
+// arrived: LibTorch orders nothing there.
 inline at::Tensor moved(const at::Tensor& tensor, Device device) {
-  return is_on(tensor, device) ? tensor : tensor.to(at_device(device), /*non_blocking=*/true);
+  if (is_on(tensor, device)) return tensor;
+  return tensor.to(at_device(device), /*non_blocking=*/!device.is_cpu());
 }
 
 // A ValueError for no devices, and a DeviceError for a GPU that LibTorch has not.

@@ -208,27 +208,28 @@ class ModuleCopy {
   static ModulePtr copied(const ModulePtr& original, Device device, const ModuleFactory& factory) {
     const c10::InferenceMode normal(false);
     const at::AutoGradMode grad(true);
-    if (factory) {
-      ModulePtr made = factory();
-      lockstep::check<ModuleError>(made && made != original,
-                                   "the factory has to make a new module each time");
-      made->to(at_device(device));
-      return made;
-    }
     ModulePtr copy;
-    try {
-      copy = original->clone(at_device(device));
-    } catch (const c10::Error& error) {
-      lockstep::detail::fail<ModuleError>(
-          "the module ", original->name(), " cannot be copied for ", device,
-          ": derive it from torch::nn::Cloneable, or give a factory that makes one of its "
-          "structure: [] { return std::make_shared<Net>(); }. LibTorch says: ",
-          error.what_without_backtrace());
+    if (factory) {
+      copy = factory();
+      lockstep::check<ModuleError>(copy && copy != original,
+                                   "the factory has to make a new module each time");
+      copy->to(at_device(device));
+    } else {
+      try {
+        copy = original->clone(at_device(device));
+      } catch (const c10::Error& error) {
+        lockstep::detail::fail<ModuleError>(
+            "the module ", original->name(), " cannot be copied for ", device,
+            ": derive it from torch::nn::Cloneable, or give a factory that makes one of its "
+            "structure: [] { return std::make_shared<Net>(); }. LibTorch says: ",
+            error.what_without_backtrace());
+      }
     }
     const auto& made = *copy;
     const auto& wanted = *original;
-    lockstep::check<ModuleError>(typeid(made) == typeid(wanted), "the clone() of ",
-                                 original->name(), " makes a ", copy->name());
+    lockstep::check<ModuleError>(typeid(made) == typeid(wanted),
+                                 factory ? "the factory for " : "the clone() of ", original->name(),
+                                 " makes a ", copy->name());
     return copy;
   }
 

@@ -97,7 +97,12 @@ class ReplicaSet {
     const RandomStateScope random;
     std::vector<ModuleCopy> copies;
     for (std::size_t i = 1; i < devices_.size(); ++i) {
-      copies.emplace_back(module_, originals_, devices_[i], factory_);
+      const ModulePtr copy =
+          copies.emplace_back(module_, originals_, devices_[i], factory_).module();
+      for (std::size_t earlier = 0; earlier + 1 < copies.size(); ++earlier) {
+        lockstep::check<ModuleError>(copies[earlier].module() != copy,
+                                     "the factory has to make a new module each time");
+      }
     }
     copies_ = std::move(copies);
     ends_.clear();
