@@ -625,6 +625,52 @@ TEST(DistributedDataParallel, Rank0sValuesBecomeEverybodysAtConstruction) {
   }
 }
 
+// They are rounded up to the same number of cache lines, and go together.
+TEST(DistributedDataParallel, BuffersThatHaveGrownToOtherSizesAreAnErrorOnAllRanks) {
+  struct Masked {
+    Parameter weight{zeros({1})};
+    Buffer mask{zeros({1})};
+    Buffer count{zeros({1})};
+    Tensor forward(const Tensor& x) const { return x * weight; }
+  };
+  const auto grown = [](const ProcessGroup& group, std::int64_t size) {
+    const TensorOptions here{.device = group.device()};
+    Masked module;
+    to(module, group.device());
+    DistributedDataParallel model{module, group};
+    (void)model(ones({1}, here));
+    model.module().mask = Buffer(full({size}, group.rank(), here));
+    (void)model(ones({1}, here));
+    return model.module().mask.to_vector<float>();
+  };
+  for (const auto& mask : on_ranks(2, [&](auto& group) { return grown(group, 5); })) {
+    EXPECT_EQ(mask, std::vector<float>(5, 0));
+  }
+  const auto texts = messages<ValueError>(
+      2, [&](const ProcessGroup& group) { (void)grown(group, group.rank() == 0 ? 3 : 5); });
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(contains(text, "collectives do not match")) << text;
+  }
+}
+
+TEST(DistributedDataParallel, AHookThatTakesTheGradientAwayIsNamed) {
+  for (const bool before : {true, false}) {
+    const auto texts = messages<ModuleError>(2, [before](const ProcessGroup& group) {
+      TwoLayers layers;
+      const auto clear = [](const Tensor& parameter) { parameter.set_grad({}); };
+      const auto handle = before ? layers.second.register_post_accumulate_grad_hook(clear)
+                                 : lockstep::RemovableHandle();
+      DistributedDataParallel model{layers, group};
+      const auto later = before ? lockstep::RemovableHandle()
+                                : layers.second.register_post_accumulate_grad_hook(clear);
+      model(input(group), true).sum().backward();
+    });
+    for (const std::string& text : texts) {
+      EXPECT_TRUE(contains(text, "1 (second) was taken away within backward")) << text;
+    }
+  }
+}
+
 TEST(DistributedDataParallel, DD23AStaticGraphMustNotChange) {
   for (const bool more : {true, false}) {
     const auto texts = messages<AutogradError>(2, [more](const ProcessGroup& group) {

@@ -196,6 +196,9 @@ class ReducerBuckets {
   // which is an error, touches memory of its own.
   void withdraw(const Bucket& bucket) {
     for (const std::size_t i : bucket.members) {
+      if (!slots_[i].sparse && !slots_[i].stands_in) check_present(i, parameters_[i].grad());
+    }
+    for (const std::size_t i : bucket.members) {
       slots_[i].withdrawn = parameters_[i].grad();
       parameters_[i].set_grad({});
     }
@@ -239,6 +242,7 @@ class ReducerBuckets {
       parameters_[i].set_grad(view.zero_());
       return false;
     }
+    check_present(i, grad);
     check_unchanged(i, grad);
     const bool elsewhere = !same_memory(grad, view);
     if (elsewhere) copy_gradient(view, grad);
@@ -336,9 +340,17 @@ class ReducerBuckets {
                                "mark it on every rank before the DistributedDataParallel is made");
   }
 
+  // A hook of the parameter, before this one or behind it, may have taken its gradient away.
+  void check_present(std::size_t i, const Tensor& grad) const {
+    check<ModuleError>(grad.defined(), "DistributedDataParallel: the gradient of parameter ",
+                       names({i}),
+                       " was taken away within backward, before the ranks had its mean: a hook of "
+                       "the parameter must not do that");
+  }
+
   void check_unchanged(std::size_t i, const Tensor& grad) const {
     const Tensor& view = slots_[i].view;
-    if (grad.defined() && grad.sizes() == view.sizes() && grad.dtype() == view.dtype() &&
+    if (grad.sizes() == view.sizes() && grad.dtype() == view.dtype() &&
         grad.device() == view.device()) {
       return;
     }

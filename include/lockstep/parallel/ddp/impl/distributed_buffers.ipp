@@ -23,10 +23,25 @@ inline void fit(Tensor& flat, std::int64_t elements, const TensorOptions& option
   flat = empty({elements}, options);
 }
 
-// The part of a flat tensor for values like those of `like`.
-inline Tensor part_for(const Tensor& flat, std::int64_t offset, const Tensor& like) {
-  return make_view(flat, like.sizes(), contiguous_strides(like.sizes()),
-                   flat.impl()->offset + offset);
+inline std::int64_t elements_of(const std::vector<Tensor>& tensors,
+                                const std::vector<std::size_t>& members) {
+  std::int64_t elements = 0;
+  for (const std::size_t member : members) elements += tensors[member].numel();
+  return elements;
+}
+
+// Calls `visit(part, tensor)` for each of the tensors and its part of the flat one. They lie side
+// by side, without room between them: ranks whose tensors have more elements than others' have a
+// longer flat one, which the group does not take for the others'.
+template <class Visit>
+void for_each_part(const Tensor& flat, const std::vector<Tensor>& tensors,
+                   const std::vector<std::size_t>& members, const Visit& visit) {
+  std::int64_t offset = flat.impl()->offset;
+  for (const std::size_t member : members) {
+    const Tensor& tensor = tensors[member];
+    visit(make_view(flat, tensor.sizes(), contiguous_strides(tensor.sizes()), offset), tensor);
+    offset += tensor.numel();
+  }
 }
 
 LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& group,
@@ -39,24 +54,18 @@ LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& gr
       works.push_back(group.broadcast(tensors[groups[g][0]], root));
       continue;
     }
-    const comm::detail::FlatLayout layout(tensors, groups[g]);
-    fit(flat_[g], layout.total, tensors[groups[g][0]].options());
+    fit(flat_[g], elements_of(tensors, groups[g]), tensors[groups[g][0]].options());
     if (group.rank() == root) {
-      for (std::size_t m = 0; m < groups[g].size(); ++m) {
-        const Tensor& tensor = tensors[groups[g][m]];
-        copy_into(part_for(flat_[g], layout.offsets[m], tensor), tensor);
-      }
+      for_each_part(flat_[g], tensors, groups[g],
+                    [](const Tensor& part, const Tensor& tensor) { copy_into(part, tensor); });
     }
     works.push_back(group.broadcast(flat_[g], root));
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
     works[g].wait();
     if (groups[g].size() == 1 || group.rank() == root) continue;
-    const comm::detail::FlatLayout layout(tensors, groups[g]);
-    for (std::size_t m = 0; m < groups[g].size(); ++m) {
-      const Tensor& tensor = tensors[groups[g][m]];
-      copy_into(tensor, part_for(flat_[g], layout.offsets[m], tensor));
-    }
+    for_each_part(flat_[g], tensors, groups[g],
+                  [](const Tensor& part, const Tensor& tensor) { copy_into(tensor, part); });
   }
 }
 
