@@ -46,8 +46,9 @@ struct Parts;
 // that arrive, and tell the others, which then fail in that collective or the group's next one;
 // another operation or dtype of the same number of bytes gives wrong numbers, unless
 // LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, which has the ranks compare their calls.
-// An operation that was issued takes place even if the last handle on the group has gone; but a
-// message that the other rank has not come to by then may end with an Error.
+// With NCCL between processes nothing compares them: they give wrong numbers, or none until the
+// watchdog's time limit. An operation that was issued takes place even if the last handle on the
+// group has gone; but a message that the other rank has not come to by then may end with an Error.
 //
 // If an operation fails on one rank alone (no memory, an event, a copy on the way in or out), that
 // rank gets the original exception and has left the group: no collective of the group after it

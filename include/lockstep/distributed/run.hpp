@@ -45,11 +45,12 @@ void run_ranks(const std::vector<Device>& devices, const std::function<void(Proc
 // caller's random numbers: until one of them seeds, all draw the same on the host, and dropout
 // draws by the seed and the device.
 // **Threads and exceptions.** Persistent worker threads; rank 0 is the calling thread. When a rank
-// throws or returns, the others' operations that need it fail with a RankGone that names it. Once
-// all have ended, the lowest rank's exception is thrown as a RankFailure of its own type, with the
-// others listed and the original nested. A ValueError for no devices or more than 1024, an Error if
-// a rank cannot be bound. The program may end in a rank, but not by std::exit while others use a
-// GPU: CUDA's driver takes itself apart under their calls.
+// has thrown, or has returned and all that it had issued has ended, the others' operations that
+// need it fail with a RankGone that names it. Once all have ended, the lowest rank's exception is
+// thrown as a RankFailure of its own type, with the others listed and the original nested. A
+// ValueError for no devices or more than 1024, an Error if a rank cannot be bound. The program may
+// end in a rank, but not by std::exit while others use a GPU: CUDA's driver takes itself apart
+// under their calls.
 template <class F>
 void run(const std::vector<Device>& devices, F&& fn, const RunOptions& options = {}) {
   detail::run_ranks(

@@ -11,7 +11,7 @@
 //
 // Each is made for the group of the model. The mean that the ranks get is taken by the group: a sum
 // of half-precision gradients is taken in f32 and rounded once, so it does not overflow where its
-// terms do not.
+// terms do not; NCCL, which adds on the GPUs, may round and scale each term in their own dtype.
 //
 // **Torch counterpart.** torch.distributed.algorithms.ddp_comm_hooks.default_hooks.
 // **Example.** model.register_comm_hook(ls::ddp_comm_hooks::bf16_compress_hook(group));

@@ -159,6 +159,7 @@ class SocketLoop {
         run(handler, tick);
         handler.on_stop();
       } catch (const std::exception& error) {
+        listener_.reset();
         connections_.clear();
         handler.on_failure(error);
       }

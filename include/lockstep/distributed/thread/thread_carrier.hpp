@@ -140,6 +140,7 @@ class ThreadCarrier final : public Carrier {
     mine.inputs = inputs;
     mine.outputs = outputs;
     mine.on_gpu = on_gpu;
+    mine.new_world.reset();  // of a new_group that did not match
     return mine;
   }
 
