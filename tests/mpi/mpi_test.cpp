@@ -353,6 +353,34 @@ TEST(Mpi, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
   group.barrier().wait();
 }
 
+// What MPI gives there is data of the other collective.
+TEST(Mpi, ACollectiveThatIsNotComparedIsNotTakenForACall) {
+  if (world().size() == 1) return;
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  if (group.rank() == 0) {
+    const ls::Tensor value = ls::full({3}, 0.1, {.dtype = ls::Dtype::f64});  // as long as a call
+    try {
+      group.all_reduce(value).wait();
+    } catch (const ls::Error&) {  // or numbers that are none
+    }
+  } else {
+    EXPECT_TRUE(throws<ls::ValueError>([&] { (void)group.new_group({0, 1}); }, "do not match"));
+  }
+}
+
+// A rank that waits for all others may be waited for: MPI takes so large a message only when both
+// ranks are at it.
+TEST(Mpi, AMessageIsTakenWhileItsRankIsInACollective) {
+  const dist::ProcessGroup group = world();
+  if (group.size() == 1) return;
+  const ls::Tensor value = ls::full({2 << 20}, group.rank());
+  if (group.rank() == 0) group.send(value, 1).wait();
+  const dist::Work received = group.rank() == 1 ? group.recv(value, 0) : dist::Work();
+  group.barrier().wait();
+  received.wait();
+  EXPECT_EQ(value.narrow(0, (2 << 20) - 1, 1).item(), group.rank() == 1 ? 0 : group.rank());
+}
+
 // Whoever waits for a message keeps the memory for it then.
 TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   MPI_Comm comm = MPI_COMM_NULL;

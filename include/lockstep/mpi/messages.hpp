@@ -142,7 +142,7 @@ class Messages {
     bool awaited() const { return !message.sends && !has_started(); }
     // The bytes of a piece.
     std::size_t room(std::size_t piece) const {
-      return std::min(kMost, message.bytes() - piece * kMost);
+      return std::min(kMost, message.bytes() - std::min(message.bytes(), piece * kMost));
     }
 
     // Starts no further piece.
@@ -165,7 +165,8 @@ class Messages {
       }
     }
 
-    // Begins to take the pieces that are there. The last one is shorter than a full one.
+    // Begins to take the pieces that are there, all of them also where there is room for fewer, or
+    // the next message would begin with what is left. The last one is shorter than a full one.
     void match(MPI_Comm comm) noexcept {
       while (!has_started()) {
         int found = 0;
@@ -177,13 +178,14 @@ class Messages {
         if (code == MPI_SUCCESS) code = MPI_Get_count(&status, MPI_BYTE, &bytes);
         if (code != MPI_SUCCESS) return fail(code, "MPI_Improbe");
         const auto length = static_cast<std::size_t>(bytes);
-        std::byte* to = data + started * kMost;
-        if (length > room(started)) {
-          try {
-            to = refused.emplace_back(length).data();
-          } catch (...) {
-            return fail([] { throw; });
+        std::byte* to = data + std::min(message.bytes(), started * kMost);
+        try {
+          if (length > room(started)) to = refused.emplace_back(length).data();
+          if (length == kMost && started + 1 == requests.size()) {
+            requests.push_back(MPI_REQUEST_NULL);
           }
+        } catch (...) {
+          return fail([] { throw; });
         }
         code = MPI_Imrecv(to, bytes, MPI_BYTE, &piece, &requests[started]);
         if (code != MPI_SUCCESS) return fail(code, "MPI_Imrecv");

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -107,6 +108,10 @@ class MpiCarrier final : public Carrier {
     const bool more = messages_.progress();
     if (const auto error = messages_.failure()) requests_.fail_in_message(error);
     return more;
+  }
+  void poll_messages() noexcept override { (void)messages_.progress(); }
+  void call_in_waits(std::function<void()> poll) override {
+    requests_.call_in_waits(std::move(poll));
   }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {

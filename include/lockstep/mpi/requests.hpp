@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -103,6 +104,8 @@ class Requests {
   Requests(std::shared_ptr<const distributed::Watchdog> watchdog, FailureNotice* notice)
       : watchdog_(std::move(watchdog)), notice_(notice) {}
 
+  // Each wait calls `poll` as long as it goes on.
+  void call_in_waits(std::function<void()> poll) { poll_ = std::move(poll); }
   // So many requests can be under way at once without more memory.
   void reserve(std::size_t count) { pending_.reserve(count); }
 
@@ -230,6 +233,7 @@ class Requests {
       if (!faulted && !told) {
         const int code = notice_->look();
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
+        if (poll_) poll_();
         pause();
         continue;
       }
@@ -315,6 +319,7 @@ class Requests {
 
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
+  std::function<void()> poll_;
   std::vector<Pending> pending_;
   bool under_way_ = false;
   std::exception_ptr error_;  // the first one

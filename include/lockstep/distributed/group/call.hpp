@@ -58,6 +58,12 @@ struct Call {
   friend bool operator==(const Call&, const Call&) = default;
 };
 
+// Whether all members have values of their types.
+constexpr bool is_call(const Call& call) {
+  return call.collective <= Collective::new_group && call.dtype <= Dtype::boolean &&
+         call.op <= ReduceOp::max;
+}
+
 // A hash of ranks in their order: FNV-1a.
 inline std::uint64_t hash_of(std::span<const int> members) {
   std::uint64_t hash = 14695981039346656037U;

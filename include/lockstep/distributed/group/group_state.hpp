@@ -35,7 +35,9 @@ class GroupLink : lockstep::detail::NonCopyable {
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
       : thread_(thread),
         watch_(std::move(watch)),
-        carrier_(carrier.release(), [](Carrier* mine) { delete mine; }) {}
+        carrier_(carrier.release(), [](Carrier* mine) { delete mine; }) {
+    carrier_->call_in_waits([&thread] { thread.poll_messages(); });
+  }
   ~GroupLink() {
     if (carrier_) thread_.stop_polling(*carrier_);
   }
