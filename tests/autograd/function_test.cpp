@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/function.hpp>
 
+#include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/softmax.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/random.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/gradcheck.hpp"
 
 #include <gtest/gtest.h>
@@ -20,6 +25,8 @@
 namespace ls = lockstep;
 
 namespace function_test {
+
+using ls::testing::throws;
 
 // The example of the header.
 struct Cube {
@@ -159,6 +166,60 @@ TEST(Function, GradientsThatCannotBeAreErrors) {
         "a gradient of shape [] and f64 came for a leaf of shape [3] and f64 (in the backward of "
         "AccumulateGrad on cpu)");
   }
+}
+
+// Forgets that the gradient of a sum is that of each row.
+struct RowSum {
+  static constexpr const char* name = "row_sum";
+  ls::Tensor forward(const ls::Tensor& a) const { return ls::sum(a, {1}); }
+  ls::Tensor backward(const ls::Backward&, const ls::Tensor& grad) const { return grad; }
+};
+
+TEST(Function, AGradientOfAnotherShapeIsAnErrorWhereverItGoes) {
+  const ls::Tensor x = ls::ones({3, 3}, kLeaf);
+  for (const ls::Tensor& between : {ls::relu(x), ls::softmax(x, 1), x * 2}) {
+    EXPECT_TRUE(throws<ls::AutogradError>(
+        [&] { ls::sum(ls::apply(RowSum{}, between)).backward(); },
+        "a gradient of shape [3] came for a result of shape [3, 3]", "in the backward of "));
+  }
+  EXPECT_FALSE(x.grad().defined());
+}
+
+// Computes its gradient in f64, whatever it has been given.
+struct Doubled {
+  static constexpr const char* name = "doubled";
+  ls::Tensor forward(const ls::Tensor& a) const { return a * 2; }
+  ls::Tensor backward(const ls::Backward&, const ls::Tensor& grad) const {
+    return grad.to(ls::Dtype::f64) * 2;
+  }
+};
+
+TEST(Function, AGradientOfAnotherDtypeIsConverted) {
+  for (const ls::Dtype dtype : {ls::Dtype::f32, ls::Dtype::bf16}) {
+    const ls::Tensor x = ls::from_values<float>({-1, 2, 3}, {3}).requires_grad_();
+    const ls::Tensor y = ls::relu(x.to(dtype));
+    ls::sum(ls::apply(Doubled{}, y)).backward();
+    EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 2, 2}));
+  }
+  const ls::Tensor x = ls::from_values<float>({1, 2}, {2}).requires_grad_();
+  const ls::Tensor y = ls::sum(ls::apply(Doubled{}, x * x));
+  const ls::Tensor slope = ls::autograd::grad({y}, {x}, {}, {}, true)[0];
+  ls::sum(slope).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{4, 4}));
+}
+
+struct Pair {
+  static constexpr const char* name = "pair";
+  std::vector<ls::Tensor> forward(const ls::Tensor& a) const { return {a * 2, a * 3}; }
+  ls::Tensor backward(const ls::Backward&, const ls::Tensor& grad) const { return grad * 2; }
+};
+
+TEST(Function, ABackwardThatTakesOneGradientOfSeveralIsAnError) {
+  const ls::Tensor x = ls::ones({3}, kLeaf);
+  const std::vector<ls::Tensor> both = ls::apply(Pair{}, x);
+  EXPECT_TRUE(throws<ls::AutogradError>([&] { ls::sum(both[1]).backward(); },
+                                        "backward of pair takes one gradient",
+                                        "returned 2 tensors"));
 }
 
 // Keeps its own result, as exp does.

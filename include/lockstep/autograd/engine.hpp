@@ -14,7 +14,9 @@ namespace lockstep::autograd {
 //
 // A scalar's own gradient is 1 unless given; any other tensor needs one of its shape. Unless
 // `retain_graph`, whose default is `create_graph`, what operations saved is freed on the way, and a
-// second backward is an AutogradError. With `create_graph` backward is itself recorded.
+// second backward is an AutogradError. With `create_graph` backward is itself recorded: a leaf's
+// `grad` then leads back to the leaf, and the memory of both is never freed unless set_grad({}) or
+// zero_grad takes it away; autograd::grad has no such cycle.
 //
 // **Torch counterpart.** torch::autograd::backward.
 // **Devices and streams.** A graph on several devices runs in parallel where that pays, each

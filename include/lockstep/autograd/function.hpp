@@ -6,18 +6,23 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/recycled.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,7 +36,15 @@ using Operands = std::span<const Tensor>;
 inline Operands operands_of(const Tensor& tensor) { return {&tensor, 1}; }
 inline Operands operands_of(const std::vector<Tensor>& tensors) { return tensors; }
 template <class T>
-requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) { return {}; }
+requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) {
+  constexpr bool holds_tensors = requires {
+    requires std::derived_from<typename T::value_type, Tensor>;
+  };
+  static_assert(!holds_tensors,
+                "lockstep: an operation takes its tensors as Tensor or std::vector<Tensor>: those "
+                "in another container would get no gradient");
+  return {};
+}
 
 // The tensors in what `forward` or `backward` returned: one, or those of a vector or array.
 using Results = std::span<Tensor>;
@@ -77,11 +90,29 @@ class OpNode final : public Node {
   // Makes the outputs of forward the results of this node, which `owner` owns.
   void own(const Results& outputs, const std::shared_ptr<Node>& owner);
 
+  // The gradient of the one result that forward returned.
+  const Tensor& only(const std::vector<Tensor>& gradients) const;
   void replace(std::vector<Tensor>& gradients, const Results& results) const;
 
  private:
+  // What a gradient has to be like. Without a dtype nothing is known.
+  struct Result {
+    Shape sizes;
+    std::optional<Dtype> dtype;
+    Device device;
+  };
+
+  // Throws unless the gradient is like the result, but makes it of its dtype.
+  static void fit(Tensor& gradient, const Result& result);
+
   const OpType& type_;
   void* op_ = nullptr;  // null once released
+  // Results after the first, if there are no more than these: operations that give many, as scatter
+  // does, compare their gradients themselves.
+  using Others = std::array<Result, 3>;
+
+  Result first_;
+  std::shared_ptr<Others> others_;
 };
 
 // Memory for an operation of at most `Bytes` and its node, allocated together with the counts of
@@ -122,7 +153,7 @@ void op_backward(void* held, const OpNode& node, std::vector<Tensor>& gradients)
   } else if constexpr (requires { op.backward(context, gradients); }) {
     replace(op.backward(context, gradients));
   } else {
-    replace(op.backward(context, gradients[0]));
+    replace(op.backward(context, node.only(gradients)));
   }
 }
 
@@ -191,8 +222,9 @@ class RunningOperation {
 // arguments (Tensors, vectors of Tensors, anything else) and returns a Tensor or a vector of them;
 // `backward` takes the Backward and the gradient of the result (a vector of them where forward
 // returns one, undefined where no gradient came) and returns a Tensor, an array or a vector: one
-// gradient for each tensor argument, undefined where there is none. Operations called in `forward`
-// are not recorded. A backward written with differentiable functions has derivatives of its own.
+// gradient for each tensor argument, of its shape, undefined where there is none; one of another
+// dtype is converted, unless the argument is a leaf. Operations called in `forward` are not
+// recorded. A backward written with differentiable functions has derivatives of its own.
 //
 // **Torch counterpart.** torch::autograd::Function.
 // **Backward.** On the stream that is current here on the result's device.

@@ -10,7 +10,7 @@ namespace lockstep {
 
 // (x − mean) / √(var + eps) · weight + bias of x [batch, channels, …], with mean and variance of
 // each group of neighbouring channels of each element of the batch; weight and bias [channels] are
-// a number for each channel, or undefined.
+// a number for each channel, or undefined. A group of one value is its own mean: it gives the bias.
 //
 // **Torch counterpart.** torch.nn.functional.group_norm.
 // **Devices and streams.** All on one device. A layer_norm of each group, then a pass for the

@@ -33,7 +33,18 @@ LOCKSTEP_INLINE void OpNode::release_saved() {
 LOCKSTEP_INLINE void OpNode::apply(std::vector<Tensor>& gradients) {
   check<AutogradError>(op_ != nullptr, "backward a second time through ", name(),
                        ": what it saved was freed; pass retain_graph = true the first time");
+  fit(gradients[0], first_);
+  if (others_) {
+    for (std::size_t i = 1; i < gradients.size(); ++i) fit(gradients[i], (*others_)[i - 1]);
+  }
   type_.backward(op_, *this, gradients);
+}
+
+LOCKSTEP_INLINE const Tensor& OpNode::only(const std::vector<Tensor>& gradients) const {
+  check<AutogradError>(gradients.size() == 1, "backward of ", name(),
+                       " takes one gradient, but its forward returned ", gradients.size(),
+                       " tensors: it has to take a vector of gradients");
+  return gradients[0];
 }
 
 LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, const Results& results) const {
@@ -46,6 +57,9 @@ LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, const Resul
 LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<Node>& owner) {
   bool streamed = false;
   std::size_t number = 0;
+  if (outputs.size() > 1 && outputs.size() - 1 <= Others().size()) {
+    others_ = make_recycled<Others>();
+  }
   for (Tensor& output : outputs) {
     const std::size_t nr = number++;
     if (!output.defined()) continue;
@@ -57,6 +71,8 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     output.impl()->grad_fn = owner;
     output.impl()->output_nr = nr;
     output.impl()->requires_grad = true;
+    if (nr > 0 && !others_) continue;
+    (nr == 0 ? first_ : (*others_)[nr - 1]) = {output.sizes(), output.dtype(), output.device()};
   }
   set_num_inputs(outputs.size());
 }
@@ -91,7 +107,33 @@ LOCKSTEP_INLINE void RunningOperation::record(const Results& outputs) {
   node_->own(outputs, node_);
 }
 
-// Here, where `apply` is defined, for the engine's sum is an operation as others are.
+// Here, where `apply` is defined, for what the engine does to gradients is operations as others
+// are.
+struct CastGradient {
+  static constexpr const char* name = "cast_gradient";
+  Dtype dtype;
+  Dtype before = dtype;
+
+  Tensor forward(const Tensor& gradient) {
+    before = gradient.dtype();
+    return cast(gradient, dtype);
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(CastGradient{before}, grad);
+  }
+};
+
+LOCKSTEP_INLINE void OpNode::fit(Tensor& gradient, const Result& result) {
+  if (!gradient.defined() || !result.dtype) return;
+  check<AutogradError>(gradient.sizes() == result.sizes, "a gradient of shape ", gradient.sizes(),
+                       " came for a result of shape ", result.sizes);
+  check<DeviceError>(gradient.device() == result.device, "a gradient on ", gradient.device(),
+                     " came for a result on ", result.device);
+  if (gradient.dtype() != *result.dtype) [[unlikely]] {
+    gradient = lockstep::apply(CastGradient{*result.dtype}, gradient);
+  }
+}
+
 struct SumGradients {
   static constexpr const char* name = "sum_gradients";
 
