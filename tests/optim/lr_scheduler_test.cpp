@@ -157,6 +157,9 @@ TEST(LRScheduler, SeveralOfOneOptimizerGoOnFromEachOther) {
           again[i].load_state_dict(schedulers[i].state_dict());
         }
         EXPECT_EQ(resumed.lr(), sgd.lr());
+        for (std::size_t i = 0; i < schedules.size(); ++i) {
+          EXPECT_EQ(again[i].last_lr(), schedulers[i].last_lr());
+        }
         for (LRScheduler& scheduler : again) scheduler.step();
         EXPECT_NEAR(resumed.lr(), expected[6], 1e-11);
       }

@@ -254,15 +254,24 @@ TEST(Optimizer, TakesStateOfAnotherLayout) {
   EXPECT_EQ(values_of(step_with(counting[1].expand({2, 2}))), (Values{-2, -3, -2, -3}));
 }
 
-TEST(Optimizer, NamesAParameterWhoseShapeHasChanged) {
+TEST(Optimizer, NamesAParameterWhoseShapeHasChangedAndChangesNothing) {
+  const Parameter other = make_parameter({0});
   const Parameter parameter = make_parameter({0, 0});
-  optim::SGD sgd{std::vector{parameter}, {.momentum = 0.5}};
-  give_gradient(parameter, {1, 1});
-  sgd.step();
-  parameter.set_data(make_vector({1, 2, 3}));
-  give_gradient(parameter, {1, 1, 1});
-  EXPECT_EQ(message_of<ShapeError>([&] { sgd.step(); }),
-            "SGD: parameter 0 had shape [2] when its state was made, and has [3] now");
+  const auto changes_nothing = [&](auto optimizer, const std::string& name) {
+    parameter.set_data(make_vector({0, 0}));
+    give_gradient(parameter, {1, 1});
+    give_gradient(other, {1});
+    optimizer.step();
+    const Values before = values_of(other);
+    parameter.set_data(make_vector({1, 2, 3}));
+    give_gradient(parameter, {1, 1, 1});
+    EXPECT_EQ(message_of<ShapeError>([&] { optimizer.step(); }),
+              name + ": parameter 1 had shape [2] when its state was made, and has [3] now");
+    EXPECT_EQ(values_of(other), before);
+  };
+  const std::vector both{other, parameter};
+  changes_nothing(optim::SGD(both, {.momentum = 0.5}), "SGD");
+  changes_nothing(optim::Adam(both), "Adam");
 }
 
 TEST(Optimizer, ChangesNothingIfAGradientDoesNotFit) {

@@ -10,6 +10,7 @@
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,6 +85,7 @@ class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
        Decay decay);
 
  private:
+  void check_state(std::size_t, std::size_t i) const override { check_fits(state(i).mean, i); }
   Decay decay_;
 };
 

@@ -184,6 +184,7 @@ class GroupedOptimizer : public Optimizer {
   }
 
   State& state(std::size_t i) { return states_[i]; }
+  const State& state(std::size_t i) const { return states_[i]; }
 
  private:
   void add(const Group& group, bool one_of_several) {

@@ -108,7 +108,9 @@ class Optimizer {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       while (i == ends_[group]) ++group;
       gradients.push_back(parameters_[i].grad());
-      if (gradients[i].defined()) check_gradient(i, gradients[i], against_sparse(group));
+      if (!gradients[i].defined()) continue;
+      check_gradient(i, gradients[i], against_sparse(group));
+      check_state(group, i);
     }
     detail::LaunchTogether together;
     try {
@@ -123,6 +125,11 @@ class Optimizer {
     }
     together.launch();
   }
+
+  // Throws, by `check_fits`, if a step would need the state of parameter i and that has another
+  // shape than the parameter. Called before a step changes anything.
+  virtual void check_state(std::size_t /*group*/, std::size_t /*i*/) const {}
+  void check_fits(const Tensor& state, std::size_t i) const;
 
   // Makes the `state` of parameter i, which is given contiguous, fit it: zeros the first time,
   // moved if the parameter was, and copied if somebody who has it from state_dict has given it

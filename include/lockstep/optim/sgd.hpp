@@ -77,6 +77,9 @@ class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
   void step();
 
  private:
+  void check_state(std::size_t group, std::size_t i) const override {
+    if (options(group).momentum != 0) check_fits(state(i).velocity, i);
+  }
   void change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
               const Tensor& gradient, const Stream& stream, detail::LaunchTogether& together);
 };

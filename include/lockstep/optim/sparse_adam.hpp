@@ -10,6 +10,7 @@
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,6 +59,9 @@ class SparseAdam : public GroupedOptimizer<SparseAdamOptions, SparseAdamGroup, A
 
   // Changes every parameter that has a gradient.
   void step();
+
+ private:
+  void check_state(std::size_t, std::size_t i) const override { check_fits(state(i).mean, i); }
 };
 
 }  // namespace optim

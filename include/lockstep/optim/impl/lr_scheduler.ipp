@@ -128,6 +128,7 @@ LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
     dict.push_back(detail::named_number(detail::lr_name("base_lr", group), base_lrs_[group]));
     // What all schedulers of the optimiser have made of it, in whatever order they are loaded.
     dict.push_back(detail::named_number(detail::lr_name("lr", group), optimizer_->lr(group)));
+    dict.push_back(detail::named_number(detail::lr_name("last_lr", group), last_lrs_[group]));
   }
   return dict;
 }
@@ -137,10 +138,15 @@ LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   const std::int64_t epoch = reader.count("last_epoch");
   std::vector<double> base_lrs;
   std::vector<std::optional<double>> given;
+  std::vector<std::optional<double>> last;
+  const auto number_if_there = [&reader](const std::string& name) {
+    return reader.has_any(name) ? std::optional(reader.number<double>(name)) : std::nullopt;
+  };
   do {
-    const std::string lr = detail::lr_name("lr", base_lrs.size());
-    base_lrs.push_back(reader.number<double>(detail::lr_name("base_lr", base_lrs.size())));
-    given.push_back(reader.has_any(lr) ? std::optional(reader.number<double>(lr)) : std::nullopt);
+    const std::size_t group = base_lrs.size();
+    base_lrs.push_back(reader.number<double>(detail::lr_name("base_lr", group)));
+    given.push_back(number_if_there(detail::lr_name("lr", group)));
+    last.push_back(number_if_there(detail::lr_name("last_lr", group)));
   } while (reader.has_any(detail::lr_name("base_lr", base_lrs.size())) &&
            base_lrs.size() < optimizer_->group_count());
   reader.finish();
@@ -153,6 +159,9 @@ LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   optimizer_->set_lrs(all);
   epoch_ = epoch;
   base_lrs_ = std::move(base_lrs);
+  for (std::size_t group = 0; group < lrs.size(); ++group) {
+    if (last[group]) lrs[group] = *last[group];
+  }
   last_lrs_ = std::move(lrs);
 }
 

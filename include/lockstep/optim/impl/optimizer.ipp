@@ -44,16 +44,19 @@ LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {
   }
 }
 
+LOCKSTEP_INLINE void Optimizer::check_fits(const Tensor& state, std::size_t i) const {
+  if (!state.defined() || state.sizes() == parameters_[i].sizes()) return;
+  detail::fail<ShapeError>(name_, ": ", describe(i), " had shape ", state.sizes(),
+                           " when its state was made, and has ", parameters_[i].sizes(), " now");
+}
+
 LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, std::size_t i, const Tensor& parameter,
                                        const Stream& stream) const {
   if (!state.defined()) {
     state = zeros_like(parameter);
     return;
   }
-  if (state.sizes() != parameter.sizes()) {
-    detail::fail<ShapeError>(name_, ": ", describe(i), " had shape ", state.sizes(),
-                             " when its state was made, and has ", parameter.sizes(), " now");
-  }
+  check_fits(state, i);
   if (state.device() != parameter.device() || state.dtype() != parameter.dtype() ||
       !state.is_contiguous()) {
     state = detail::copy_as(state, parameter.options());
