@@ -2,6 +2,7 @@
 #include <lockstep/io/checkpoint.hpp>
 #include <lockstep/io/random_state.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "io/files.hpp"
@@ -60,6 +61,21 @@ TEST(OutOfMemoryWalk, LoadingACheckpoint) {
     EXPECT_TRUE(same(*found, saved));
     EXPECT_EQ(by_name(state_dict(net)), by_name(saved.model));
     EXPECT_EQ(by_name(io::random_state()), by_name(saved.random));
+  });
+}
+
+TEST(OutOfMemoryWalk, LoadingAStateDictOfAnotherDtype) {
+  StateDict dict;
+  const SmallNet trained;
+  for (const NamedTensor& entry : state_dict(trained)) {
+    dict.push_back({entry.name, entry.tensor.detach().to(Dtype::f64).to("cpu:1")});
+  }
+  const auto after = by_name(state_dict(trained));
+  walk("load_state_dict", [&](Place place) {
+    const SmallNet net;
+    const auto before = by_name(state_dict(net));
+    const bool failed = fails_at(place, [&] { load_state_dict(net, dict); });
+    EXPECT_EQ(by_name(state_dict(net)), failed ? before : after);
   });
 }
 

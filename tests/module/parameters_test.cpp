@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/device/devices.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
 
@@ -139,6 +140,26 @@ TEST(To, ASparseBufferMovesNothing) {
   EXPECT_THROW(to(module, "cpu:1"), ValueError);
   EXPECT_EQ(module.weight.device(), Device());
   EXPECT_NO_THROW(to(module, Device()));
+}
+
+TEST(To, WhatCannotBeMovedLeavesEverythingWhereItWas) {
+  struct {
+    Parameter weight{ones({2})};
+    Buffer last;
+  } module;
+  module.last = Buffer(module.weight.clone());
+  EXPECT_THROW(to(module, "cpu:1"), AutogradError);
+  EXPECT_EQ(module.weight.device(), Device());
+  module.last = Buffer();
+  struct {
+    Parameter first{ones({2})};
+    Parameter second{ones({2})};
+  } pair;
+  pair.second.set_grad(ones({2}));
+  pair.second.set_data(ones({3}));
+  EXPECT_THROW(to(pair, "cpu:1"), ShapeError);
+  EXPECT_EQ(pair.first.device(), Device());
+  EXPECT_EQ(pair.second.device(), Device());
 }
 
 TEST(To, LeavesWhatIsThereAlready) {

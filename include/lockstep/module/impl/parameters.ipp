@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
@@ -168,7 +169,13 @@ LOCKSTEP_INLINE void to(const detail::TensorWalk& module, Device device) {
           "to: expected dense parameters and buffers, got a sparse one of shape ", tensor.sizes(),
           " on ", tensor.device());
     }
+    check<AutogradError>(tensor.is_leaf(), "to: a buffer of shape ", tensor.sizes(), " on ",
+                         tensor.device(),
+                         " is the result of a recorded operation: keep what detach() gives of it");
     const Tensor grad = tensor.grad();
+    if (grad.defined()) {
+      detail::check_gradient("to: a gradient", grad, "belongs to a parameter", tensor);
+    }
     moves.push_back({tensor, copy(tensor), grad.defined() ? copy(grad) : Tensor()});
   };
   for (const Parameter& parameter : lockstep::parameters(module)) plan(parameter);

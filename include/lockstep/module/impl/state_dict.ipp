@@ -2,6 +2,8 @@
 #pragma once
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
@@ -155,9 +157,24 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
       strict ? detail::list_names("missing", result.missing) : "",
       strict ? detail::list_names("unexpected", result.unexpected) : "",
       detail::list_names("does not fit", misfits));
+  // What needs memory comes before the first change.
+  for (auto& [target, source] : copies) {
+    const bool elsewhere = source.device() != target.device();
+    if (detail::is_uninitialized(target) || source.dtype() != target.dtype() ||
+        (elsewhere && !(source.is_contiguous() && target.is_contiguous()))) {
+      source = detail::copy_as(source, {.dtype = target.dtype(), .device = target.device()});
+    }
+    for (const Device device : {source.device(), target.device()}) {
+      source.record_stream(current_stream(device));
+      target.record_stream(current_stream(device));
+    }
+  }
   for (const auto& [target, source] : copies) {
-    if (detail::is_uninitialized(target)) detail::materialize(target, source.sizes());
-    detail::copy_into(target, source);
+    if (detail::is_uninitialized(target)) {
+      target.set_data(source);
+    } else {
+      detail::copy_into(target, source);
+    }
   }
   return result;
 }
