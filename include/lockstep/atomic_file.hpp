@@ -32,7 +32,7 @@ namespace lockstep::detail {
 // /dev/stdout, is not replaced: `write` appends to it.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
-// file.
+// file; but a pipe whose reader has gone ends a program that does not ignore SIGPIPE.
 class AtomicFile : NonCopyable {
  public:
   explicit AtomicFile(std::filesystem::path path)

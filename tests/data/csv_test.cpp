@@ -173,6 +173,9 @@ TEST_F(Csv, MissingValuesAreErrorsOrNan) {
 
   const CsvTable table = read(text, {.missing = CsvMissing::nan, .missing_values = {"NA", "1"}});
   for (const float value : values_of<float>(table.columns())) EXPECT_TRUE(std::isnan(value));
+  const CsvTable blanks =
+      read("a,b\n 1 ,\t-999\n", {.missing = CsvMissing::nan, .missing_values = {"-999", "\t1"}});
+  for (const float value : values_of<float>(blanks.columns())) EXPECT_TRUE(std::isnan(value));
   EXPECT_TRUE(throws<DataError>([&] { table.column("b", Dtype::i64); },
                                 "the value is missing, and whole numbers have no NaN"));
 }

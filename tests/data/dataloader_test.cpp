@@ -110,6 +110,25 @@ TEST(DataLoader, ShufflesAnewInEachEpochAndAlikeForASeed) {
   EXPECT_EQ(loader.epoch(), 1U);
 }
 
+// Which a loop that goes on after the error makes again.
+TEST(DataLoader, APassThatCannotBeginIsNoEpoch) {
+  struct Failing {
+    bool* fails;
+    std::int64_t size() const { return 4; }
+    std::int64_t get(std::int64_t i) const {
+      if (*fails) throw std::runtime_error("unreadable");
+      return i;
+    }
+  };
+  bool fails = true;
+  DataLoader loader{Failing{&fails}, {.batch_size = 2}};
+  EXPECT_THROW((void)loader.begin(), std::runtime_error);
+  EXPECT_EQ(loader.epoch(), 0U);
+  fails = false;
+  (void)loader.begin();
+  EXPECT_EQ(loader.epoch(), 1U);
+}
+
 TEST(DataLoader, KeepsTheTensorsOfASampleTogether) {
   const TensorDataset dataset{arange(30), arange(30)};
   DataLoader loader{dataset, {.batch_size = 7, .shuffle = true}};

@@ -5,6 +5,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
@@ -171,6 +172,9 @@ TEST(Safetensors, RefusesWhatNoFileCanHoldAndLeavesTheOldOne) {
   EXPECT_TRUE(throws<ValueError>(save({{"a\xff", one}}), "not UTF-8"));
   EXPECT_TRUE(throws<ValueError>(save({}, {{"a", "\xc3"}}), "\"a\" is not UTF-8"));
   EXPECT_TRUE(throws<ModuleError>(save({{"a", Parameter::uninitialized()}}), "\"a\""));
+  const Tensor rows = from_values<std::int64_t>({0}, {1, 1});
+  const Tensor sparse = sparse_coo_tensor(rows, ones({1, 1}), {2, 1});
+  EXPECT_TRUE(throws<ValueError>(save({{"a", one}, {"b", sparse}}), "\"b\" is sparse"));
   EXPECT_EQ(read_file(folder / "file"), "old");
   EXPECT_EQ(testing::files_in(folder.path()), 1);
 }

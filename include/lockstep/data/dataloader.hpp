@@ -89,10 +89,11 @@ class DataLoader {
                       "DataLoader: sampler option is mutually exclusive with shuffle");
   }
 
-  // Starts the next epoch.
+  // Starts the next epoch; the same one again if the last call has thrown.
   Iterator begin() {
-    const std::uint64_t epoch = epoch_++;
-    return Iterator(std::make_unique<Pass>(*this, epoch));
+    Iterator first(std::make_unique<Pass>(*this, epoch_));
+    ++epoch_;
+    return first;
   }
   std::default_sentinel_t end() const { return {}; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/data/csv.hpp>
 #include <lockstep/data/files/csv_rows.hpp>
@@ -29,13 +30,16 @@ namespace lockstep::data {
 
 namespace detail {
 
-// Reads the whole of `text` as a T; blanks around it and a plus sign are left out. What is too
-// small for a T is 0, or as near to 0 as a T can be.
-template <class T>
-std::errc parse_number(std::string_view text, T& value) {
+inline std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view kBlanks = " \t";
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
-  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
+// Reads the whole of `text` as a T; a plus sign is left out. What is too small for a T is 0, or as
+// near to 0 as a T can be.
+template <class T>
+std::errc parse_number(std::string_view text, T& value) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -113,14 +117,15 @@ LOCKSTEP_INLINE std::size_t CsvTable::number_of(const CsvColumn& column) const {
 
 template <class T>
 T CsvTable::number(std::size_t row, std::size_t column) const {
-  const std::string_view field = rows_->unquoted(row, column);
+  const std::string_view field = detail::without_blanks(rows_->unquoted(row, column));
   T value{};
   const std::errc error = detail::parse_number(field, value);
   if (error == std::errc() && options_.missing_values.empty()) [[likely]]
     return value;
-  const auto& missing = options_.missing_values;
-  if (field.find_first_not_of(" \t") == std::string_view::npos ||
-      std::find(missing.begin(), missing.end(), field) != missing.end()) {
+  const auto is_field = [field](std::string_view listed) {
+    return detail::without_blanks(listed) == field;
+  };
+  if (field.empty() || lockstep::detail::any_of(options_.missing_values, is_field)) {
     if constexpr (std::floating_point<T>) {
       if (options_.missing == CsvMissing::nan) return std::numeric_limits<T>::quiet_NaN();
     }

@@ -38,6 +38,8 @@ inline void check_saveable(const StateDict& tensors, const Metadata& metadata) {
     check<ValueError>(tensor.defined(), "save_file: tensor ", json_string(name), " is undefined");
     check<ModuleError>(!lockstep::detail::is_uninitialized(tensor), "save_file: parameter ",
                        json_string(name), " is uninitialized: it has no shape and no elements yet");
+    check<ValueError>(!tensor.is_sparse(), "save_file: tensor ", json_string(name),
+                      " is sparse, which the format has not: to_dense() gives a dense one");
   }
   for (const auto& [key, value] : metadata) {
     check<ValueError>(is_utf8(key) && is_utf8(value), "save_file: the metadata ", json_string(key),
