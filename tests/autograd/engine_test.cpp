@@ -12,6 +12,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>
@@ -257,6 +258,18 @@ TEST(Engine, BackwardWithCreateGraphRecordsTheAccumulation) {
   const Tensor total = x.grad();  // 3x² + 2x
   EXPECT_EQ(total.item(), 16);
   EXPECT_EQ(autograd::grad({total}, {x})[0].item(), 14);
+  x.set_grad({});
+}
+
+TEST(Engine, TheGradientFromBeforeIsNotDestroyedUnderTheLeafsLock) {
+  const Tensor x = ones({2}, kLeaf);
+  std::vector<double> lent = {1, 2};
+  int asked = 0;
+  const auto ask = [&](void*) { asked += x.grad().defined() ? 1 : 0; };
+  x.set_grad(from_blob(lent.data(), {2}, {.dtype = kLeaf.dtype, .deleter = ask}));
+  x.backward(ones({2}, {.dtype = kLeaf.dtype}), true, /*create_graph=*/true);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 3}));
+  EXPECT_EQ(asked, 1);
   x.set_grad({});
 }
 

@@ -115,8 +115,15 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
 
 LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient,
                                                                             bool frozen) {
+  // What `grad` was: destroyed without the lock, since it may lead to memory of the user's, whose
+  // deleter may ask for it.
+  std::vector<Tensor> replaced;
   std::unique_lock lock(variable_.impl()->mutex);
   Tensor& total = variable_.impl()->grad;
+  const auto replace = [&](Tensor sum) {
+    replaced.push_back(total);
+    total = std::move(sum);
+  };
   // A recorded operation locks the leaves that it is given, perhaps this one.
   const auto recorded_sum = [&] {
     while (true) {
@@ -134,7 +141,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   if (gradient.is_sparse()) [[unlikely]] {
     if (!total.defined() || total.is_sparse()) {
       if (total.defined()) {
-        total = sum_sparse(total, gradient);
+        replace(sum_sparse(total, gradient));
       } else if (is_sole_owner_of_sparse(gradient)) {
         total = std::move(gradient);
       } else {
@@ -145,7 +152,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
     }
     gradient = gradient.to_dense();
   } else if (total.defined() && total.is_sparse()) [[unlikely]] {
-    total = total.to_dense();
+    replace(total.to_dense());
   }
   if (!total.defined()) {
     const bool images = is_channels_last(variable_);
@@ -159,12 +166,12 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
       copy_into(total, gradient);
     }
   } else if (is_grad_enabled()) {
-    total = recorded_sum();
+    replace(recorded_sum());
   } else {
     if (repeats_elements(total)) {  // such as an expanded one, which cannot be added to in place
       const Tensor own = empty_in_layout_of(variable_);
       copy_into(own, total);
-      total = own;
+      replace(own);
     }
     add_in_place(total, gradient);
   }
