@@ -16,13 +16,11 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -86,6 +84,7 @@ class OpNode final : public Node {
   LOCKSTEP_INLINE const char* name() const override;
   LOCKSTEP_INLINE void release_saved() override;
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
+  LOCKSTEP_INLINE void fit(std::size_t input_nr, Tensor& gradient) const override;
 
   // Makes the outputs of forward the results of this node, which `owner` owns.
   void own(const Results& outputs, const std::shared_ptr<Node>& owner);
@@ -95,24 +94,16 @@ class OpNode final : public Node {
   void replace(std::vector<Tensor>& gradients, const Results& results) const;
 
  private:
-  // What a gradient has to be like. Without a dtype nothing is known.
+  // What the gradient of a result has to be like.
   struct Result {
     Shape sizes;
-    std::optional<Dtype> dtype;
+    Dtype dtype = Dtype::f32;
     Device device;
   };
 
-  // Throws unless the gradient is like the result, but makes it of its dtype.
-  static void fit(Tensor& gradient, const Result& result);
-
   const OpType& type_;
   void* op_ = nullptr;  // null once released
-  // Results after the first, if there are no more than these: operations that give many, as scatter
-  // does, compare their gradients themselves.
-  using Others = std::array<Result, 3>;
-
-  Result first_;
-  std::shared_ptr<Others> others_;
+  std::vector<Result, RecyclingAllocator<Result>> results_;
 };
 
 // Memory for an operation of at most `Bytes` and its node, allocated together with the counts of

@@ -40,6 +40,9 @@ class Node : detail::NonCopyable {
   // Replaces the gradients of its inputs by those that go along `next_edges`, in that order. An
   // undefined gradient, on either side, is zero and costs nothing.
   virtual void apply(std::vector<Tensor>& gradients) = 0;
+  // Throws unless `gradient`, which is defined, can be that of input number `input_nr`: it has the
+  // shape and the device of that result. Converts it to the result's dtype.
+  virtual void fit(std::size_t /*input_nr*/, Tensor& /*gradient*/) const {}
   // Frees what was saved for backward.
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.

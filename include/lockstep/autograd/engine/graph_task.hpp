@@ -248,6 +248,10 @@ class GraphTask final : public BackwardPass {
     }
     if (state.applied) {
       node.apply(gradients);
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const Edge& next = node.next_edges[i];
+        if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);
+      }
       if (!retain_graph_) node.release_saved();
     } else {
       gradients.clear();

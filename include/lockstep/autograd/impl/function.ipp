@@ -33,10 +33,6 @@ LOCKSTEP_INLINE void OpNode::release_saved() {
 LOCKSTEP_INLINE void OpNode::apply(std::vector<Tensor>& gradients) {
   check<AutogradError>(op_ != nullptr, "backward a second time through ", name(),
                        ": what it saved was freed; pass retain_graph = true the first time");
-  fit(gradients[0], first_);
-  if (others_) {
-    for (std::size_t i = 1; i < gradients.size(); ++i) fit(gradients[i], (*others_)[i - 1]);
-  }
   type_.backward(op_, *this, gradients);
 }
 
@@ -57,9 +53,7 @@ LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, const Resul
 LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<Node>& owner) {
   bool streamed = false;
   std::size_t number = 0;
-  if (outputs.size() > 1 && outputs.size() - 1 <= Others().size()) {
-    others_ = make_recycled<Others>();
-  }
+  results_.resize(outputs.size());
   for (Tensor& output : outputs) {
     const std::size_t nr = number++;
     if (!output.defined()) continue;
@@ -71,8 +65,7 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     output.impl()->grad_fn = owner;
     output.impl()->output_nr = nr;
     output.impl()->requires_grad = true;
-    if (nr > 0 && !others_) continue;
-    (nr == 0 ? first_ : (*others_)[nr - 1]) = {output.sizes(), output.dtype(), output.device()};
+    results_[nr] = {output.sizes(), output.dtype(), output.device()};
   }
   set_num_inputs(outputs.size());
 }
@@ -123,14 +116,15 @@ struct CastGradient {
   }
 };
 
-LOCKSTEP_INLINE void OpNode::fit(Tensor& gradient, const Result& result) {
-  if (!gradient.defined() || !result.dtype) return;
+LOCKSTEP_INLINE void OpNode::fit(std::size_t input_nr, Tensor& gradient) const {
+  const Result& result = results_[input_nr];
   check<AutogradError>(gradient.sizes() == result.sizes, "a gradient of shape ", gradient.sizes(),
-                       " came for a result of shape ", result.sizes);
+                       " was returned for the result of ", name(), ", which is of shape ",
+                       result.sizes);
   check<DeviceError>(gradient.device() == result.device, "a gradient on ", gradient.device(),
-                     " came for a result on ", result.device);
-  if (gradient.dtype() != *result.dtype) [[unlikely]] {
-    gradient = lockstep::apply(CastGradient{*result.dtype}, gradient);
+                     " was returned for the result of ", name(), ", which is on ", result.device);
+  if (gradient.dtype() != result.dtype) [[unlikely]] {
+    gradient = lockstep::apply(CastGradient{result.dtype}, gradient);
   }
 }
 
