@@ -248,18 +248,26 @@ TEST(Errors, CarryCallDeviceAndCode) {
   }
 }
 
-// The copy is made by the device's copy stream, in the background; what it had issued when it failed
-// has ended, or the GPU would go on with memory that its owner may have given back.
+// The copy is made by the device's copy stream, in the background; what it had issued when it
+// failed has ended, or the GPU would go on with memory that its owner may have given back.
 TEST(Errors, OfACopyToAHostDeviceComeToWhoeverReadsIt) {
-  const std::vector<Tensor> there = {counting({70000}, "cuda:0"), counting({70000}, "cuda:1")};
-  for (const char* gpu : {"cuda:0", "cuda:1"}) synchronize(Device(gpu));
-  const auto read = [&] { return values_of(comm::gather(there, 0, "cpu:0").narrow(0, 0, 70000)); };
-  const Values right = read();
+  const Tensor first = counting({300, 200}, "cuda:0");
+  const Tensor second = counting({300, 200}, "cuda:1");
+  const auto read = [&](const std::vector<Tensor>& there) {
+    return values_of(comm::gather(there, 0, "cpu:0").narrow(0, 0, 200));
+  };
   cudasim::set_policy(cudasim::Policy::lazy);
-  cudasim::fail_next("cudaLaunchHostFunc", cudaErrorLaunchOutOfResources);
-  EXPECT_TRUE(throws<CudaError>(read, "cudaLaunchHostFunc"));
-  EXPECT_TRUE(cuda::CudaDevice::at("cuda:0").bridge.idle());
-  EXPECT_EQ(read(), right);
+  // The latter are packed, into memory that is given back before anybody reads the copy.
+  for (const bool packed : {false, true}) {
+    const std::vector<Tensor> there =
+        packed ? std::vector{first.t(), second.t()} : std::vector{first, second};
+    const Values right = read(there);
+    for (const char* gpu : {"cuda:0", "cuda:1"}) synchronize(Device(gpu));
+    cudasim::fail_next("cudaLaunchHostFunc", cudaErrorLaunchOutOfResources);
+    EXPECT_TRUE(throws<CudaError>([&] { (void)read(there); }, "cudaLaunchHostFunc"));
+    EXPECT_TRUE(cuda::CudaDevice::at("cuda:0").bridge.idle());
+    EXPECT_EQ(read(there), right);
+  }
   EXPECT_NO_THROW(synchronize("cpu:0"));
 }
 

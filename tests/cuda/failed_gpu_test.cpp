@@ -266,6 +266,7 @@ class Asked : public detail::EventState {
     return answer_ == Answer::ended;
   }
   void synchronize() const override {}
+  void wait_for_end() const override {}
   bool precedes_new_work_of(const detail::StreamState&) const override { return false; }
 
  private:

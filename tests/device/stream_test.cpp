@@ -13,6 +13,7 @@ class FakeEvent final : public detail::EventState {
  public:
   bool query() const override { return happened; }
   void synchronize() const override { ++synchronized; }
+  void wait_for_end() const override { synchronize(); }
   bool precedes_new_work_of(const detail::StreamState&) const override { return happened; }
   bool happened = false;
   mutable int synchronized = 0;

@@ -288,6 +288,7 @@ class HostWork final : public detail::EventState {
  public:
   bool query() const override { return done_; }
   void synchronize() const override { done_ = true; }
+  void wait_for_end() const override { synchronize(); }
   bool precedes_new_work_of(const detail::StreamState&) const override { return done_; }
 
  private:

@@ -90,6 +90,7 @@ class OrderedStream final : public lockstep::detail::HostStream {
     }
     const OrderedStream& stream() const { return *parts_[0].first; }
     void synchronize() const override { stream().wait_for(parts_[0].second); }
+    void wait_for_end() const override { synchronize(); }
     // These two are how the allocator learns whether memory is free.
     bool query() const override {
       return std::all_of(parts_.begin(), parts_.end(),

@@ -95,12 +95,10 @@ class LentMemory final : public BlockOwner {
   bool wait_for_last() noexcept {
     const EventPtr end = std::move(uses_.back().end);
     uses_.pop_back();
-    const auto wait = [&] {
-      end->synchronize();
+    return is_known([&] {
+      end->wait_for_end();
       return true;
-    };
-    // The wait throws for work that has ended, too, if its results are lost.
-    return is_known(wait) || is_known([&] { return end->query(); });
+    });
   }
 
   const Deleter deleter_;

@@ -72,7 +72,9 @@ class CudaBackend final : public detail::Backend {
     MemoryPool& memory = CudaDevice::at(owner.device()).memory;
     try {
       for (StreamState* stream : used_on.streams()) {
-        if (stream != &owner && !stream->known_idle()) owner.wait(stream->record());
+        if (stream == &owner || stream->known_idle()) continue;
+        const detail::EventPtr end = stream->record();
+        stream->device().is_cpu() ? end->wait_for_end() : owner.wait(end);
       }
     } catch (const CudaError& error) {
       if (is_sticky(static_cast<cudaError_t>(error.code()))) return;

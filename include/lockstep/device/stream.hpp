@@ -20,6 +20,9 @@ class EventState : NonCopyable {
 
   virtual bool query() const = 0;
   virtual void synchronize() const = 0;
+  // As `synchronize`, for a caller that reads no results and only gives memory back: that the work
+  // has failed is no error to it, and is told to others as if nobody had waited.
+  virtual void wait_for_end() const = 0;
   // True if work issued to the stream from now on comes after this event without a wait.
   virtual bool precedes_new_work_of(const StreamState& stream) const = 0;
 };
@@ -96,6 +99,7 @@ class Event {
 // without an order between them has none. An exception of an asynchronous operation is thrown once
 // by what comes next of: `synchronize` of its stream, and a wait of the host's or of another
 // stream's next operation for it; and again by waits for events that were recorded before that.
+// What a stream waits for is told to the thread that issues its next operation.
 class Stream {
  public:
   explicit Stream(detail::StreamState& state) : state_(&state) {}

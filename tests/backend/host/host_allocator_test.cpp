@@ -40,6 +40,7 @@ class ManualEvent final : public EventState {
     return happened_;
   }
   void synchronize() const override {}
+  void wait_for_end() const override {}
   bool precedes_new_work_of(const StreamState& stream) const override {
     return &stream == precedes_ || query();
   }

@@ -366,11 +366,43 @@ TEST(HostStream, WhatAQueuedOperationThrewComesToTheNextOperationOfTheStreamThat
   }
 }
 
+TEST(HostStream, OneFailureHidesNoOther) {
+  const Stream copy = new_stream(Mode::queued);
+  const auto fail = [&](const char* what) {
+    host(copy).submit([what] { throw std::out_of_range(what); });
+    return copy.record_event();
+  };
+  const auto told = [](const Event& event, const char* what) {
+    return throws<std::out_of_range>([&] { event.synchronize(); }, what);
+  };
+  const Event first = fail("the first");
+  const Event second = fail("the second");
+  EXPECT_TRUE(told(first, "the first"));
+  const Stream compute = new_stream(Mode::immediate);
+  compute.wait_stream(copy);  // which nobody has waited for
+  EXPECT_TRUE(throws<std::out_of_range>([&] { host(compute).submit([] {}); }, "the second"));
+  EXPECT_TRUE(told(second, "the first"));
+  const Event third = fail("the third");
+  EXPECT_TRUE(told(first, "the first"));
+  EXPECT_TRUE(told(third, "the third"));
+  for (int i = 0; i < 100; ++i) (void)fail("one of many");
+  EXPECT_TRUE(throws<std::out_of_range>([&] { copy.synchronize(); }, "one of many"));
+  EXPECT_NO_THROW(copy.synchronize());
+}
+
+TEST(HostStream, WhoOnlyGivesMemoryBackTakesNoFailureAway) {
+  const Stream copy = new_stream(Mode::queued);
+  host(copy).submit([] { throw std::out_of_range("the copy"); });
+  copy.record_event().state()->wait_for_end();
+  EXPECT_TRUE(throws<std::out_of_range>([&] { copy.synchronize(); }, "the copy"));
+}
+
 // As those of a GPU that has failed are.
 class FailedEvent final : public EventState {
  public:
   bool query() const override { throw std::runtime_error("the GPU has failed"); }
   void synchronize() const override { (void)query(); }
+  void wait_for_end() const override { (void)query(); }
   bool precedes_new_work_of(const StreamState&) const override { return false; }
 };
 
@@ -446,6 +478,12 @@ TEST(HostStream, AForkedChildDoesNotWaitForWhatWasGoingOn) {
     let_go.wait(false);
   });
   begun.wait(false);
+  const Stream waits = new_stream(Mode::immediate);
+  waits.wait_stream(stream);
+  EXPECT_TRUE(testing::refused_when_forked([&] {
+    EXPECT_THROW(host(waits).submit([] {}), Error);
+    host(waits).submit([] {});  // still waits
+  }));
   EXPECT_TRUE(testing::refused_when_forked([&] { stream.synchronize(); }));
   let_go = true;
   let_go.notify_all();

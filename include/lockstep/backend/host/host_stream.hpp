@@ -11,6 +11,7 @@
 #include <lockstep/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -79,7 +80,10 @@ class HostStream : public StreamState, private Servable {
   }
 
   // Not while there is a failure to tell to whoever waits.
-  bool known_idle() const override { return idle() && !failed_.load(std::memory_order_acquire); }
+  bool known_idle() const override {
+    return idle() &&
+           told_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire);
+  }
 
   EventPtr record() override {
     if (mode() == Mode::immediate) {
@@ -107,7 +111,7 @@ class HostStream : public StreamState, private Servable {
   void synchronize() override {
     prepare_operation();
     wait_for(issued_.load(std::memory_order_acquire));
-    if (failed_.load(std::memory_order_acquire)) tell(failed_at_, told_);
+    tell(issued_.load(std::memory_order_acquire), told_.load(std::memory_order_acquire));
   }
 
  protected:
@@ -128,8 +132,8 @@ class HostStream : public StreamState, private Servable {
   }
 
  private:
-  // The event of a queued stream: its operations up to `number` have ended. `told` failures had
-  // been told when it was recorded, and are none of its own.
+  // The event of a queued stream: its operations up to `number` have ended. The first `told`
+  // failures of the stream had been told when it was recorded, and are none of its own.
   class Ticket final : public EventState {
    public:
     Ticket(HostStream& stream, std::uint64_t number, std::uint64_t told)
@@ -141,8 +145,9 @@ class HostStream : public StreamState, private Servable {
       stream_.wait_for(number_);
       stream_.tell(number_, told_);
     }
+    void wait_for_end() const override { stream_.wait_for(number_); }
     bool precedes_new_work_of(const StreamState& stream) const override {
-      return &stream == &stream_ || (query() && !stream_.has_failed(number_, told_));
+      return &stream == &stream_ || (query() && !stream_.failure_before(number_, told_));
     }
 
    private:
@@ -163,6 +168,9 @@ class HostStream : public StreamState, private Servable {
     void synchronize() const override {
       for (const auto& event : events_) event->synchronize();
     }
+    void wait_for_end() const override {
+      for (const auto& event : events_) event->wait_for_end();
+    }
     bool precedes_new_work_of(const StreamState& stream) const override {
       return &stream == &stream_ ||
              all_of(events_, [&](auto& e) { return e->precedes_new_work_of(stream); });
@@ -182,7 +190,7 @@ class HostStream : public StreamState, private Servable {
 
   // Waits for all of them, then throws what the first of those that failed throws. Several threads
   // may call this at once, and each has to wait before it goes on, so an event is removed only once
-  // it has happened.
+  // it has happened, or if nobody can know, as with a GPU that has failed.
   void finish_waits() {
     std::vector<EventPtr> waits;
     {
@@ -194,35 +202,49 @@ class HostStream : public StreamState, private Servable {
       const std::exception_ptr thrown = thrown_by([&] { event->synchronize(); });
       if (!error) error = thrown;
     }
+    const auto is_over = [&](const EventPtr& event) {
+      if (find(waits, event) == waits.end()) return false;
+      bool asked = true;
+      const std::exception_ptr unknown = thrown_by([&] { asked = event->query(); });
+      return asked || unknown;
+    };
     {
       const std::lock_guard lock(mutex_);
-      std::erase_if(waits_, [&](auto& event) { return find(waits, event) != waits.end(); });
+      std::erase_if(waits_, is_over);
       has_waits_.store(!waits_.empty(), std::memory_order_release);
     }
     if (error) std::rethrow_exception(error);
   }
 
-  // Whether one of the operations up to `number` has failed, and that had not been told when `told`
-  // failures were.
-  bool has_failed(std::uint64_t number, std::uint64_t told) const {
-    if (number < failed_at_.load(std::memory_order_acquire)) return false;
+  // What the first operation up to `number` threw whose failure is none of the first `told`; null
+  // if none did.
+  std::exception_ptr failure_before(std::uint64_t number, std::uint64_t told) const {
+    if (told == failures_.load(std::memory_order_acquire)) return nullptr;
     const std::lock_guard lock(mutex_);
-    return told <= told_before_failure_;
+    const std::size_t first = first_failure(told);
+    if (first == kept_ || kept_failures_[first].operation > number) return nullptr;
+    return kept_failures_[first].error;
   }
 
-  // Throws what it threw.
+  // Throws that. The failures of all operations up to `number` have been told then.
   void tell(std::uint64_t number, std::uint64_t told) {
-    if (number < failed_at_.load(std::memory_order_acquire)) return;
-    std::exception_ptr error;
+    const std::exception_ptr error = failure_before(number, told);
+    if (!error) return;
     {
       const std::lock_guard lock(mutex_);
-      if (told > told_before_failure_) return;
-      if (failed_.exchange(false, std::memory_order_relaxed)) {
-        told_.store(told_before_failure_ + 1, std::memory_order_release);
+      std::uint64_t all = told_.load(std::memory_order_relaxed);
+      for (std::size_t i = first_failure(all); i < kept_; ++i) {
+        if (kept_failures_[i].operation <= number) ++all;
       }
-      error = error_;
+      told_.store(all, std::memory_order_release);
     }
     std::rethrow_exception(error);
+  }
+
+  // The index in kept_failures_ of the first one that is none of the first `told`. Under mutex_.
+  std::size_t first_failure(std::uint64_t told) const {
+    const std::uint64_t dropped = failures_.load(std::memory_order_relaxed) - kept_;
+    return static_cast<std::size_t>(std::max(told, dropped) - dropped);
   }
 
   void serve() noexcept override {
@@ -255,8 +277,7 @@ class HostStream : public StreamState, private Servable {
     return true;
   }
 
-  // What the task holds is released before it counts as done. Until its failure has been told,
-  // those of later ones are not kept.
+  // What the task holds is released before it counts as done.
   void run(std::uint64_t number, Task task, bool may_wait) {
     try {
       std::optional<BackgroundThreads::BlockingScope> blocking;
@@ -264,12 +285,20 @@ class HostStream : public StreamState, private Servable {
       task();
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (failed_.load(std::memory_order_relaxed)) return;
-      error_ = std::current_exception();
-      told_before_failure_ = told_.load(std::memory_order_relaxed);
-      failed_at_.store(number, std::memory_order_release);
-      failed_.store(true, std::memory_order_release);
+      keep_failure(number, std::current_exception());
     }
+  }
+
+  // Under mutex_. Of many that nobody asks for, the first ones are kept: whoever waits for one of
+  // the others waits for these, too.
+  void keep_failure(std::uint64_t operation, std::exception_ptr error) noexcept {
+    if (kept_ == kMostFailures) {
+      if (first_failure(told_.load(std::memory_order_relaxed)) == 0) return;
+      std::move(kept_failures_.begin() + 1, kept_failures_.end(), kept_failures_.begin());
+      --kept_;
+    }
+    kept_failures_[kept_++] = {operation, std::move(error)};
+    failures_.fetch_add(1, std::memory_order_release);
   }
 
   // Returns once operation `number` has ended. Meanwhile runs the queue if no other thread does, or
@@ -294,6 +323,12 @@ class HostStream : public StreamState, private Servable {
     }
   }
 
+  struct Failure {
+    std::uint64_t operation = 0;
+    std::exception_ptr error;
+  };
+  static constexpr std::size_t kMostFailures = 8;
+
   std::atomic<Mode> mode_;
 
   // queued: operation n is the n-th ever pushed. issued_ is written under mutex_ by issuers,
@@ -304,19 +339,18 @@ class HostStream : public StreamState, private Servable {
   std::atomic<bool> served_{false};
   // immediate: true while waits_ is not empty.
   std::atomic<bool> has_waits_{false};
-  // queued: the number of the operation that failed last, whether nobody has been told that yet,
-  // and how many failures have been told. Written under mutex_.
-  std::atomic<std::uint64_t> failed_at_{UINT64_MAX};
-  std::atomic<bool> failed_{false};
+  // queued: how many operations have failed, of those that are counted (keep_failure), and how many
+  // of these failures have been told, the first ones. Written under mutex_.
+  std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> told_{0};
 
   mutable std::mutex mutex_;  // guards all below
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
-  std::exception_ptr error_;               // what operation failed_at_ threw
-  std::uint64_t told_before_failure_ = 0;  // told_ when it did
-  bool offered_ = false;                   // to the background threads, and none has come yet
-  std::uint64_t last_blocking_ = 0;        // the last operation that may wait for a thread
+  std::array<Failure, kMostFailures> kept_failures_;  // the last `kept_` ones
+  std::size_t kept_ = 0;
+  bool offered_ = false;             // to the background threads, and none has come yet
+  std::uint64_t last_blocking_ = 0;  // the last operation that may wait for a thread
 };
 
 }  // namespace lockstep::detail

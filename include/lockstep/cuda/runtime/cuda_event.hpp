@@ -82,12 +82,13 @@ class CudaEvent final : public detail::EventState {
     return is_done(cudaEventQuery(event_), "cudaEventQuery", pool_.device());
   }
   void synchronize() const override {
-    wait();
+    wait_for_end();
     LostResults::check(pool_.device());
     OtherGpus::check(pool_.device());
   }
-  // As `synchronize`, for a caller that reads no results: lost ones are no error to it.
-  void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device()); }
+  void wait_for_end() const override {
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device());
+  }
   bool is_of(const detail::StreamState& stream) const { return &stream == &stream_; }
   bool precedes_new_work_of(const detail::StreamState& stream) const override {
     return is_of(stream) || query();

@@ -50,7 +50,7 @@ class GpuClock {
     std::optional<std::int64_t> time() const noexcept override {
       if (detail::streams_are_gone()) return {};
       try {
-        event_.wait();
+        event_.wait_for_end();
         float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, reference_.event->handle(), event_.handle()),
               "cudaEventElapsedTime", clock_.events_.device());
@@ -85,7 +85,7 @@ class GpuClock {
     for (int i = 0; i < 3; ++i) {
       const std::int64_t before = profile::detail::now();
       const auto event = std::make_shared<const CudaEvent>(events_, own_, own_.bare_handle());
-      event->wait();
+      event->wait_for_end();
       const std::int64_t after = profile::detail::now();
       if (after - before >= shortest) continue;
       shortest = after - before;

@@ -36,7 +36,10 @@ LOCKSTEP_INLINE Storage::~Storage() {
     if (streams_are_gone()) return;
     bool ordered = use.end.has_value();
     try {
-      if (ordered && !use.end->query()) owner_.wait_event(*use.end);
+      if (ordered && !use.end->query()) {
+        const bool here = owner_.device().is_cuda() && use.stream.device().is_cpu();
+        here ? use.end->state()->wait_for_end() : owner_.wait_event(*use.end);
+      }
     } catch (...) {
       ordered = false;  // a call or an allocation has failed
     }
@@ -54,9 +57,9 @@ LOCKSTEP_INLINE void Storage::record_stream(const Stream& stream) {
   if (!first && first_.compare_exchange_strong(first, state, std::memory_order_acq_rel)) return;
   if (first == state) return;
   const std::lock_guard lock(mutex_);
+  if (find(further_, state) != further_.end()) return;
   make_room();
   if (further_.empty()) further_.push_back(first);
-  if (find(further_, state) != further_.end()) return;
   further_.push_back(state);
   has_further_.store(true, std::memory_order_release);
 }
