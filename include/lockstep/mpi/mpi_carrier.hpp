@@ -109,7 +109,6 @@ class MpiCarrier final : public Carrier {
     if (const auto error = messages_.failure()) requests_.fail_in_message(error);
     return more;
   }
-  void poll_messages() noexcept override { (void)messages_.progress(); }
   void call_in_waits(std::function<void()> poll) override {
     requests_.call_in_waits(std::move(poll));
   }

@@ -234,6 +234,7 @@ class Requests {
         const int code = notice_->look();
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
         if (poll_) poll_();
+        if (error_) std::rethrow_exception(error_);  // of a message
         pause();
         continue;
       }

@@ -101,8 +101,6 @@ class Carrier : lockstep::detail::NonCopyable {
   // Polls messages, and collectives of `run_on`, that do not progress by themselves. True while
   // there are any.
   virtual bool progress() { return false; }
-  // The part of `progress` for messages that may be done within an operation of another carrier.
-  virtual void poll_messages() noexcept {}
   // An operation that polls for other ranks calls `poll` as long as it waits: they may be waiting
   // for messages of this rank. Called once, before all operations.
   virtual void call_in_waits(std::function<void()> /*poll*/) {}

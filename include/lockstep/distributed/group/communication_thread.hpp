@@ -109,9 +109,9 @@ class CommunicationThread : lockstep::detail::NonCopyable {
   }
   void stop_polling(Carrier& carrier) noexcept { std::erase(polled_, &carrier); }
   void stop_polling_all() noexcept { polled_.clear(); }
-  // Polls the messages of all these carriers, within an operation that waits for other ranks.
-  void poll_messages() noexcept {
-    for (std::size_t i = 0; i < polled_.size(); ++i) polled_[i]->poll_messages();
+  // Polls all these carriers once, within an operation that waits for other ranks.
+  void poll_within() {
+    for (std::size_t i = 0; i < polled_.size(); ++i) (void)polled_[i]->progress();
   }
 
   // Calls `function` while no operation runs.

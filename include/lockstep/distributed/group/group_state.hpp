@@ -36,7 +36,7 @@ class GroupLink : lockstep::detail::NonCopyable {
       : thread_(thread),
         watch_(std::move(watch)),
         carrier_(carrier.release(), [](Carrier* mine) { delete mine; }) {
-    carrier_->call_in_waits([&thread] { thread.poll_messages(); });
+    carrier_->call_in_waits([&thread] { thread.poll_within(); });
   }
   ~GroupLink() {
     if (carrier_) thread_.stop_polling(*carrier_);
