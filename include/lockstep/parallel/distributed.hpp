@@ -56,11 +56,12 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 // ready, and each bucket is reduced as soon as it is full, while backward goes on. `grad` is a view
 // of the bucket's buffer: the next backward adds to it where it is, or, after zero_grad, writes or
 // copies over it. A hook that was there before the module was wrapped may find this rank's gradient
-// in the same memory: it clones what it wants to keep. No hook may take `grad` away, which is a
-// ModuleError. A parameter has no `grad` while its bucket is being reduced. A loss that is a sum
-// over the batch, not a mean, has to be divided by the batch of all ranks, since the gradients are
-// divided by the number of ranks. A parameter marked by expect_sparse_gradient (nn::Embedding with
-// `sparse`) gets a sparse, coalesced mean of its own, in no bucket that a hook sees.
+// in the same memory: it clones what it wants to keep. No hook may take `grad` away: where the mean
+// would miss it that is a ModuleError. A parameter has no `grad` while its bucket is being reduced.
+// A loss that is a sum over the batch, not a mean, has to be divided by the batch of all ranks,
+// since the gradients are divided by the number of ranks. A parameter marked by
+// expect_sparse_gradient (nn::Embedding with `sparse`) gets a sparse, coalesced mean of its own, in
+// no bucket that a hook sees.
 //
 // Takes the module over, as DataParallel does. It can be moved, but not copied; a parameter belongs
 // to one DistributedDataParallel at a time.

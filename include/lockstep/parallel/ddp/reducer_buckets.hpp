@@ -196,7 +196,8 @@ class ReducerBuckets {
   // which is an error, touches memory of its own.
   void withdraw(const Bucket& bucket) {
     for (const std::size_t i : bucket.members) {
-      if (!slots_[i].sparse && !slots_[i].stands_in) check_present(i, parameters_[i].grad());
+      const bool trained = !slots_[i].stands_in && parameters_[i].requires_grad();
+      if (trained) check_present(i, parameters_[i].grad());
     }
     for (const std::size_t i : bucket.members) {
       slots_[i].withdrawn = parameters_[i].grad();
@@ -237,12 +238,12 @@ class ReducerBuckets {
     const Tensor& view = part_of_bucket(i);
     const Tensor grad = parameters_[i].grad();
     slots_[i].stands_in = false;
+    if (parameters_[i].requires_grad()) check_present(i, grad);
     if (is_sparse(i, grad)) return false;
     if (!grad.defined() && !parameters_[i].requires_grad()) {
       parameters_[i].set_grad(view.zero_());
       return false;
     }
-    check_present(i, grad);
     check_unchanged(i, grad);
     const bool elsewhere = !same_memory(grad, view);
     if (elsewhere) copy_gradient(view, grad);
