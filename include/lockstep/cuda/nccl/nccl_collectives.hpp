@@ -56,6 +56,13 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
       if (taken.test(gpu)) return false;
       taken.set(gpu);
     }
+    // Which finds out, and enables peer access: NCCL reads and writes the memory of the process's
+    // other GPUs directly.
+    for (const Device& reader : devices) {
+      for (const Device& owner : devices) {
+        (void)PeerAccess::instance().can_access(reader, owner);
+      }
+    }
     return !PeerAccess::instance().found_broken();
   }
 
@@ -133,12 +140,6 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
     for (const StreamState* stream : streams) devices.push_back(stream->device());
     for (const auto& made : communicators_) {
       if (made->devices() == devices) return *made;
-    }
-    // Enables peer access: NCCL reads and writes the memory of the process's other GPUs directly.
-    for (const Device& reader : devices) {
-      for (const Device& owner : devices) {
-        (void)PeerAccess::instance().can_access(reader, owner);
-      }
     }
     return *communicators_.emplace_back(std::make_unique<Communicator>(std::move(devices)));
   }

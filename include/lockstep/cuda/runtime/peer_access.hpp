@@ -69,24 +69,38 @@ class PeerAccess {
     return Answer::broken;
   }
 
-  // Sends a pattern from `from` to `to`, as copies between the two will be, and looks at it.
+  // Has `to` fetch a pattern from `from` and bring another one there, as copies between the two and
+  // kernels will, and looks at both.
   static bool arrives(CudaDevice& to, CudaDevice& from) {
     constexpr std::size_t kBytes = Staging::kSmall;
     CudaStream& fill = from.bridge;
     CudaStream& send = to.bridge;
     const Staging::Block block(to.staging, kBytes, send);
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      block.data()[i] = static_cast<std::byte>(i * 167 + i / 251);
-    }
+    const auto draw = [&](std::size_t factor) {
+      for (std::size_t i = 0; i < kBytes; ++i) {
+        block.data()[i] = static_cast<std::byte>(i * factor + i / 251);
+      }
+    };
     const detail::GpuScratch source(fill, kBytes);
     const detail::GpuScratch target(send, kBytes);
     const Staging::Block result(to.staging, kBytes, send);
+    const auto has_arrived = [&] {
+      return std::equal(block.data(), block.data() + kBytes, result.data());
+    };
+    draw(167);
     copy(source.data(), block.data(), kBytes, fill);
     fill.synchronize();
     copy(target.data(), source.data(), kBytes, send);
     copy(result.data(), target.data(), kBytes, send);
     send.synchronize();
-    return std::equal(block.data(), block.data() + kBytes, result.data());
+    if (!has_arrived()) return false;
+    draw(59);
+    copy(target.data(), block.data(), kBytes, send);
+    copy(source.data(), target.data(), kBytes, send);
+    send.synchronize();
+    copy(result.data(), source.data(), kBytes, fill);
+    fill.synchronize();
+    return has_arrived();
   }
 
   static void copy(void* dst, const void* src, std::size_t bytes, const CudaStream& stream) {
