@@ -5,6 +5,7 @@
 #include <lockstep/cuda/libraries/precision.hpp>
 #include <lockstep/ops/kernels/conv_kernels.hpp>
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstddef>
@@ -46,6 +47,11 @@ inline ConvKey conv_key(const detail::ConvGeometry& g, cudnnDataType_t type) {
                       " is too large for cuDNN, whose sizes are 32-bit integers");
     key.sizes[i] = static_cast<int>(sizes[i]);
   }
+  const std::int64_t elements = std::max(g.batch * g.in_channels * g.in_height * g.in_width,
+                                         g.batch * g.out_channels * g.out_height * g.out_width);
+  check<ShapeError>(std::in_range<int>(elements), "conv2d: images of ", elements,
+                    " elements are too many for cuDNN, whose tensors have at most 2147483647: "
+                    "convolve parts of the batch");
   return key;
 }
 

@@ -12,14 +12,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <exception>
 
 namespace lockstep::cuda {
 
-// Page-locked memory from the driver, in the context of the GPU that was used first; null if there
-// is none, an error for all else.
-inline void* take_pinned(std::size_t bytes) {
+// The GPU in whose context page-locked memory is taken and given back: that which was used first.
+inline Device device_of_pinned() {
   const int used = CudaDevice::first_used.load(std::memory_order_relaxed);
-  const Device device(DeviceType::cuda, std::max(used, 0));
+  return Device(DeviceType::cuda, std::max(used, 0));
+}
+
+// Page-locked memory from the driver; null if there is none, an error for all else.
+inline void* take_pinned(std::size_t bytes) {
+  const Device device = device_of_pinned();
   const DeviceGuard guard(device);
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
@@ -32,8 +37,13 @@ inline void* take_pinned(std::size_t bytes) {
 }
 
 // Gives it back. A driver that fails, or that has ended with the process, has taken it already.
-inline void give_back_pinned(void* data) {
-  if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
+inline void give_back_pinned(void* data) noexcept {
+  try {
+    const DeviceGuard guard(device_of_pinned());
+    if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
+  } catch (const std::exception&) {
+    // The GPU has failed, and the memory stays taken.
+  }
 }
 
 // Page-locked memory on plain `cpu`, which the copy engines of all GPUs reach. Taking it from the

@@ -43,6 +43,8 @@ inline bool is_sticky(cudaError_t status) {
     case cudaErrorAssert:
     case cudaErrorLaunchTimeout:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorExternalDevice:
     case cudaErrorContained:
     case cudaErrorTensorMemoryLeak:
     case cudaErrorMpsClientTerminated:
