@@ -12,6 +12,8 @@
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cudasim/cudasim.hpp>
+
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -166,6 +168,16 @@ std::vector<Tensor> step_through_copies(const Device& device) {
   return all;
 }
 
+TEST(CudaOptim, ALargeParameterComesBehindThatInTheSameMemory) {
+  const Tensor memory = ones({1 << 20}, {.device = "cuda:0"});
+  const Tensor part = memory.narrow(0, 0, 10).detach().requires_grad_();
+  const Tensor large = memory.detach().requires_grad_();
+  part.set_grad(full({10}, 2, {.device = "cuda:0"}));
+  large.set_grad(ones({1 << 20}, {.device = "cuda:0"}));
+  optim::SGD(std::vector{part, large}, {.lr = 1, .weight_decay = 1}).step();
+  EXPECT_EQ(memory.narrow(0, 0, 1).item(), -1);  // 1 − (2 + 1) = −2, and then −2 − (1 − 2)
+}
+
 TEST(CudaOptim, CopiesLiveUntilTheKernelsHaveThem) {
   expect_close(step_through_copies("cuda:0"), step_through_copies("cpu:0"));
 }
@@ -197,10 +209,13 @@ TEST(CudaOptim, AStepThatFailsHasChangedWhatCameBefore) {
   give_gradients(all, 1);
   sgd.step();
   const Tensor before = all[1].detach().clone();
-  all[2].set_data(zeros({7}, all[2].options()));
+  for (const NamedTensor& entry : sgd.state_dict()) {
+    if (entry.name == "state.2.momentum_buffer") entry.tensor.set_data(zeros(all[2].sizes()));
+  }
   give_gradients(all, 2);
   const Names kernels = launched([&] {
-    expect_error<ShapeError>([&] { sgd.step(); }, {"parameter 2", "[3]", "[7]"});
+    cudasim::fail_next("cudaMemcpyAsync", cudaErrorInvalidValue);  // of that to the GPU
+    expect_error<CudaError>([&] { sgd.step(); }, {"cudaMemcpyAsync"});
   });
   EXPECT_EQ(kernels, Names{"TogetherKernel"});
   EXPECT_FALSE(all_close(all[1].detach(), before));

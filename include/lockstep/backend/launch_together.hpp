@@ -37,15 +37,14 @@ class LaunchTogether : NonCopyable {
   // As launch_between_teams.
   template <std::size_t unit, class F>
   void add(const Stream& stream, std::size_t count, const F& functor) {
-    if (!stream.device().is_cuda() || count >= kLarge) {
-      return launch_between_teams<unit>(stream, count, functor);
-    }
+    if (!stream.device().is_cuda()) return launch_between_teams<unit>(stream, count, functor);
     if (count == 0) return;
     using Kernel = TogetherKernel<F>;
     static_assert(sizeof(Kernel) <= sizeof(memory_));
     if (launch_ && (*type_ != typeid(F) || !(*stream_ == stream))) launch();
     auto& waiting = *static_cast<Kernel*>(static_cast<void*>(memory_));
     if (launch_ && (waiting.count == Kernel::kMost || overlaps(waiting, functor))) launch();
+    if (count >= kLarge) return launch_between_teams<unit>(stream, count, functor);
     if (!launch_) {
       waiting.count = 0;
       type_ = &typeid(F);
