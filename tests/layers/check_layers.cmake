@@ -84,7 +84,7 @@ foreach(header IN LISTS headers)
   if(lines GREATER max_lines)
     problem("${header}: ${lines} lines, ${max_lines} is the most")
   endif()
-  if(text MATCHES "\n *(module|import)[^A-Za-z0-9_\n][^\n]*")
+  if(text MATCHES "\n[ \t]*(module|import)([^A-Za-z0-9_\n][^\n]*)?\n")
     problem("${header}: nvcc takes a line that begins so for a directive:${CMAKE_MATCH_0}")
   endif()
 

@@ -12,14 +12,20 @@
 
 namespace lockstep::testing {
 
-// Forks a child that ends with the status that `body` returns, and gives that status; -1 if a
-// signal ended the child, as the alarm does with one that hangs.
+inline constexpr int kThrew = 127;
+
+// Forks a child that ends with the status that `body` returns, or kThrew, and gives that status; -1
+// if a signal ended the child, as the alarm does with one that hangs.
 template <class Body>
 int status_when_forked(const Body& body) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
-    ::_exit(body());
+    try {
+      ::_exit(body());
+    } catch (...) {
+      ::_exit(kThrew);
+    }
   }
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) return -1;
@@ -34,19 +40,17 @@ template <class Use>
       use();
     } catch (const Error& error) {
       return std::string_view(error.what()).find("forked") != std::string_view::npos ? 0 : 1;
-    } catch (...) {
-      return 2;
     }
-    return 3;
+    return 2;
   });
   switch (status) {
     case 0:
       return ::testing::AssertionSuccess();
     case 1:
       return ::testing::AssertionFailure() << "the child got another Error";
-    case 2:
+    case kThrew:
       return ::testing::AssertionFailure() << "the child got an exception that is no Error";
-    case 3:
+    case 2:
       return ::testing::AssertionFailure() << "the child was not refused";
     default:
       return ::testing::AssertionFailure() << "a signal ended the child";

@@ -164,10 +164,10 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
         (elsewhere && !(source.is_contiguous() && target.is_contiguous()))) {
       source = detail::copy_as(source, {.dtype = target.dtype(), .device = target.device()});
     }
-    for (const Device device : {source.device(), target.device()}) {
-      source.record_stream(current_stream(device));
-      target.record_stream(current_stream(device));
-    }
+    const Stream stream =
+        current_stream(target.device().is_host_memory() ? source.device() : target.device());
+    source.record_stream(stream);
+    if (stream != target.impl()->storage->owner()) target.record_stream(stream);
   }
   for (const auto& [target, source] : copies) {
     if (detail::is_uninitialized(target)) {
