@@ -103,7 +103,8 @@ class OpNode final : public Node {
 
   const OpType& type_;
   void* op_ = nullptr;  // null once released
-  std::vector<Result, RecyclingAllocator<Result>> results_;
+  Result first_;        // of most operations the only one
+  std::vector<Result, RecyclingAllocator<Result>> others_;
 };
 
 // Memory for an operation of at most `Bytes` and its node, allocated together with the counts of

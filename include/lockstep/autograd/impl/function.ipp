@@ -53,7 +53,7 @@ LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, const Resul
 LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<Node>& owner) {
   bool streamed = false;
   std::size_t number = 0;
-  results_.resize(outputs.size());
+  if (outputs.size() > 1) others_.resize(outputs.size() - 1);
   for (Tensor& output : outputs) {
     const std::size_t nr = number++;
     if (!output.defined()) continue;
@@ -65,7 +65,10 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     output.impl()->grad_fn = owner;
     output.impl()->output_nr = nr;
     output.impl()->requires_grad = true;
-    results_[nr] = {output.sizes(), output.dtype(), output.device()};
+    Result& result = nr == 0 ? first_ : others_[nr - 1];
+    result.sizes = output.sizes();
+    result.dtype = output.dtype();
+    result.device = output.device();
   }
   set_num_inputs(outputs.size());
 }
@@ -117,7 +120,7 @@ struct CastGradient {
 };
 
 LOCKSTEP_INLINE void OpNode::fit(std::size_t input_nr, Tensor& gradient) const {
-  const Result& result = results_[input_nr];
+  const Result& result = input_nr == 0 ? first_ : others_[input_nr - 1];
   check<AutogradError>(gradient.sizes() == result.sizes, "a gradient of shape ", gradient.sizes(),
                        " was returned for the result of ", name(), ", which is of shape ",
                        result.sizes);
