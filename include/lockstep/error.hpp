@@ -133,6 +133,18 @@ template <class Body>
   }
 }
 
+// Calls `body` with each element, also where it has thrown for one before. Returns what it threw
+// first, or null.
+template <class Range, class Body>
+[[nodiscard]] std::exception_ptr first_thrown_by(Range&& range, const Body& body) noexcept {
+  std::exception_ptr first;
+  for (auto& element : range) {
+    const std::exception_ptr thrown = thrown_by([&] { body(element); });
+    if (!first) first = thrown;
+  }
+  return first;
+}
+
 }  // namespace detail
 
 // Throws E with the concatenated parts unless `condition` holds. The parts are formatted only on

@@ -388,6 +388,38 @@ TEST(HostStream, OneFailureHidesNoOther) {
   for (int i = 0; i < 100; ++i) (void)fail("one of many");
   EXPECT_TRUE(throws<std::out_of_range>([&] { copy.synchronize(); }, "one of many"));
   EXPECT_NO_THROW(copy.synchronize());
+  const Event eighth = [&] {
+    for (int i = 0; i < 7; ++i) (void)fail("one of many");
+    return fail("the eighth");
+  }();
+  const Event tenth = (fail("the ninth"), fail("the tenth"));
+  while (!copy.query()) std::this_thread::yield();
+  EXPECT_TRUE(told(eighth, "one of many"));
+  EXPECT_TRUE(throws<std::out_of_range>([&] { copy.synchronize(); }, "the tenth"));
+  EXPECT_TRUE(told(tenth, "one of many"));
+  EXPECT_NO_THROW(copy.synchronize());
+}
+
+TEST(HostStream, AWaitForSeveralEndsWhenAllHaveAndThrowsOnce) {
+  const Stream failing = new_stream(Mode::queued);
+  const Stream busy = new_stream(Mode::queued);
+  const Stream between = new_stream(Mode::immediate);
+  const Stream compute = new_stream(Mode::immediate);
+  host(failing).submit([] { throw std::out_of_range("the copy"); });
+  Gate gate;
+  gate.hold(busy);
+  bool ended = false;
+  host(busy).submit([&] { ended = true; });
+  between.wait_stream(failing);
+  between.wait_stream(busy);
+  compute.wait_stream(between);
+  std::jthread opener([&] {
+    while (!failing.query()) std::this_thread::yield();
+    gate.open();
+  });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { host(compute).submit([] {}); }, "the copy"));
+  EXPECT_TRUE(ended);
+  EXPECT_NO_THROW(host(compute).submit([] {}));
 }
 
 TEST(HostStream, WhoOnlyGivesMemoryBackTakesNoFailureAway) {

@@ -110,8 +110,9 @@ class HostStream : public StreamState, private Servable {
 
   void synchronize() override {
     prepare_operation();
-    wait_for(issued_.load(std::memory_order_acquire));
-    tell(issued_.load(std::memory_order_acquire), told_.load(std::memory_order_acquire));
+    const std::uint64_t last = issued_.load(std::memory_order_acquire);
+    wait_for(last);
+    tell(last, told_.load(std::memory_order_acquire));
   }
 
  protected:
@@ -166,10 +167,10 @@ class HostStream : public StreamState, private Servable {
       return all_of(events_, [](auto& e) { return e->query(); });
     }
     void synchronize() const override {
-      for (const auto& event : events_) event->synchronize();
+      rethrow(first_thrown_by(events_, [](auto& event) { event->synchronize(); }));
     }
     void wait_for_end() const override {
-      for (const auto& event : events_) event->wait_for_end();
+      rethrow(first_thrown_by(events_, [](auto& event) { event->wait_for_end(); }));
     }
     bool precedes_new_work_of(const StreamState& stream) const override {
       return &stream == &stream_ ||
@@ -188,6 +189,10 @@ class HostStream : public StreamState, private Servable {
     return all_of(waits_, [](auto& event) { return event->query(); });
   }
 
+  static void rethrow(const std::exception_ptr& error) {
+    if (error) std::rethrow_exception(error);
+  }
+
   // Waits for all of them, then throws what the first of those that failed throws. Several threads
   // may call this at once, and each has to wait before it goes on, so an event is removed only once
   // it has happened, or if nobody can know, as with a GPU that has failed.
@@ -197,11 +202,8 @@ class HostStream : public StreamState, private Servable {
       const std::lock_guard lock(mutex_);
       waits = waits_;
     }
-    std::exception_ptr error;
-    for (const auto& event : waits) {
-      const std::exception_ptr thrown = thrown_by([&] { event->synchronize(); });
-      if (!error) error = thrown;
-    }
+    const std::exception_ptr error =
+        first_thrown_by(waits, [](const EventPtr& event) { event->synchronize(); });
     const auto is_over = [&](const EventPtr& event) {
       if (find(waits, event) == waits.end()) return false;
       bool asked = true;
@@ -213,7 +215,7 @@ class HostStream : public StreamState, private Servable {
       std::erase_if(waits_, is_over);
       has_waits_.store(!waits_.empty(), std::memory_order_release);
     }
-    if (error) std::rethrow_exception(error);
+    rethrow(error);
   }
 
   // What the first operation up to `number` threw whose failure is none of the first `told`; null
@@ -289,11 +291,14 @@ class HostStream : public StreamState, private Servable {
     }
   }
 
-  // Under mutex_. Of many that nobody asks for, the first ones are kept: whoever waits for one of
-  // the others waits for these, too.
+  // Under mutex_. Of more than are kept and nobody has asked for, the last one kept stands for all
+  // later ones: whoever waits for its own operation waits for the earlier ones, too.
   void keep_failure(std::uint64_t operation, std::exception_ptr error) noexcept {
     if (kept_ == kMostFailures) {
-      if (first_failure(told_.load(std::memory_order_relaxed)) == 0) return;
+      if (first_failure(told_.load(std::memory_order_relaxed)) == 0) {
+        kept_failures_.back() = {operation, std::move(error)};
+        return;
+      }
       std::move(kept_failures_.begin() + 1, kept_failures_.end(), kept_failures_.begin());
       --kept_;
     }
@@ -339,8 +344,8 @@ class HostStream : public StreamState, private Servable {
   std::atomic<bool> served_{false};
   // immediate: true while waits_ is not empty.
   std::atomic<bool> has_waits_{false};
-  // queued: how many operations have failed, of those that are counted (keep_failure), and how many
-  // of these failures have been told, the first ones. Written under mutex_.
+  // queued: how many failures of operations there have been, where one may stand for several
+  // (keep_failure), and how many of them have been told, the first ones. Written under mutex_.
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> told_{0};
 

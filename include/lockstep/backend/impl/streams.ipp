@@ -70,11 +70,9 @@ LOCKSTEP_INLINE Stream current_stream(Device device) {
 // whose work goes on meanwhile: the compute stream comes last. Both streams have ended where this
 // throws.
 LOCKSTEP_INLINE void synchronize(Device device) {
-  std::exception_ptr error;
-  for (const Stream& stream : {copy_stream(device), default_stream(device)}) {
-    const std::exception_ptr thrown = detail::thrown_by([&] { stream.synchronize(); });
-    if (!error) error = thrown;
-  }
+  const Stream streams[] = {copy_stream(device), default_stream(device)};
+  const std::exception_ptr error =
+      detail::first_thrown_by(streams, [](const Stream& stream) { stream.synchronize(); });
   if (error) std::rethrow_exception(error);
 }
 

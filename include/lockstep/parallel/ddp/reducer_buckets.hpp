@@ -174,18 +174,12 @@ class ReducerBuckets {
   // The same for all, even if one has failed; then throws the first error. The results are
   // multiplied by `factor`.
   void wait_for_all(double factor) {
-    std::exception_ptr error;
-    const auto each = [&](const auto& step) {
-      for (Bucket& bucket : buckets_) {
-        const std::exception_ptr thrown = thrown_by([&] { step(bucket); });
-        if (!error) error = thrown;
-      }
-    };
-    each([](Bucket& bucket) {
+    const std::exception_ptr before = first_thrown_by(buckets_, [](Bucket& bucket) {
       if (bucket.mean) bucket.mean->exchange();
     });
-    each([&](Bucket& bucket) { wait(bucket, factor); });
-    if (error) std::rethrow_exception(error);
+    const std::exception_ptr error =
+        first_thrown_by(buckets_, [&](Bucket& bucket) { wait(bucket, factor); });
+    if (before || error) std::rethrow_exception(before ? before : error);
     if (factor == 1) return;
     for (const Bucket& bucket : buckets_) {
       if (bucket.gradients.buffer().defined()) bucket.gradients.buffer().mul_(factor);
@@ -240,7 +234,7 @@ class ReducerBuckets {
     slots_[i].stands_in = false;
     if (parameters_[i].requires_grad()) check_present(i, grad);
     if (is_sparse(i, grad)) return false;
-    if (!grad.defined() && !parameters_[i].requires_grad()) {
+    if (!grad.defined()) {
       parameters_[i].set_grad(view.zero_());
       return false;
     }
