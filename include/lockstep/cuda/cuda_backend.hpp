@@ -74,6 +74,7 @@ class CudaBackend final : public detail::Backend {
       for (StreamState* stream : used_on.streams()) {
         if (stream == &owner || stream->known_idle()) continue;
         const detail::EventPtr end = stream->record();
+        // A GPU cannot wait for the host's work: this thread does.
         stream->device().is_cpu() ? end->wait_for_end() : owner.wait(end);
       }
     } catch (const CudaError& error) {

@@ -16,10 +16,12 @@
 
 namespace lockstep::cuda {
 
-// The GPU in whose context page-locked memory is taken and given back: that which was used first.
+// The GPU in whose context all page-locked memory is taken and given back: that which was used
+// first when this was first asked for.
 inline Device device_of_pinned() {
-  const int used = CudaDevice::first_used.load(std::memory_order_relaxed);
-  return Device(DeviceType::cuda, std::max(used, 0));
+  static const Device device(DeviceType::cuda,
+                             std::max(CudaDevice::first_used.load(std::memory_order_relaxed), 0));
+  return device;
 }
 
 // Page-locked memory from the driver; null if there is none, an error for all else.

@@ -24,7 +24,7 @@ namespace lockstep::cuda {
 // Which GPUs can read each other's memory where it is: found out once for each pair of devices,
 // with real data, since some machines say that they can and then deliver something else.
 //
-// Threads: any; `mutex_` guards the table.
+// Threads: any; `mutex_` is held while a pair is tried, and its answer written.
 class PeerAccess {
  public:
   static PeerAccess& instance() { return detail::never_destroyed<PeerAccess>(); }
@@ -32,18 +32,19 @@ class PeerAccess {
   // True if kernels and copies of `reader` can use the memory of `owner`.
   bool can_access(Device reader, Device owner) {
     if (gpu_of(reader) == gpu_of(owner)) return true;
-    Answer found;
-    bool news = false;
+    std::atomic<Answer>& answer =
+        answers_[static_cast<std::size_t>(reader.index)][static_cast<std::size_t>(owner.index)];
+    Answer found = answer.load(std::memory_order_acquire);
+    if (found != Answer::unknown) return found == Answer::yes;
     {
       const std::lock_guard lock(mutex_);
-      Answer& answer =
-          answers_[static_cast<std::size_t>(reader.index)][static_cast<std::size_t>(owner.index)];
-      news = answer == Answer::unknown;
-      if (news) answer = try_out(reader, owner);
-      found = answer;
+      found = answer.load(std::memory_order_relaxed);
+      if (found != Answer::unknown) return found == Answer::yes;
+      found = try_out(reader, owner);
+      answer.store(found, std::memory_order_release);
     }
-    if (news && found == Answer::broken) {
-      warn(detail::str("copies from ", owner, " to ", reader,
+    if (found == Answer::broken) {
+      warn(detail::str("copies between ", owner, " and ", reader,
                        " do not arrive as they were sent, although the driver offers them; "
                        "they go through host memory instead"));
     }
@@ -111,7 +112,8 @@ class PeerAccess {
 
   std::atomic<bool> broken_{false};
   std::mutex mutex_;
-  std::array<std::array<Answer, detail::kMaxCudaDevices>, detail::kMaxCudaDevices> answers_{};
+  std::array<std::array<std::atomic<Answer>, detail::kMaxCudaDevices>, detail::kMaxCudaDevices>
+      answers_{};
 };
 
 }  // namespace lockstep::cuda
