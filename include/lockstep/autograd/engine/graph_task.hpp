@@ -248,6 +248,7 @@ class GraphTask final : public BackwardPass {
     }
     if (state.applied) {
       node.apply(gradients);
+      // Here, where an error names this node, and before anything is added to the gradients.
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         const Edge& next = node.next_edges[i];
         if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);

@@ -133,6 +133,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
           before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
       lock.lock();
       if (total.is_same(before)) return sum;  // no other pass has added meanwhile
+      replaced.push_back(before);
     }
   };
   const Tensor slot = std::exchange(gradient_slot_, {});
@@ -160,7 +161,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
     if (gradient.is_same(slot) || (fits && is_sole_owner(gradient))) {
       total = std::move(gradient);
     } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
-      total = recorded_sum();
+      replace(recorded_sum());
     } else {
       total = empty_in_layout_of(variable_);
       copy_into(total, gradient);
