@@ -120,6 +120,10 @@ Tensor cast(const Tensor& src, Dtype dtype);
 // The backend that copies between two devices: CUDA's if one of them is a GPU.
 inline Backend& copying_backend(Device a, Device b) { return backend_of(a.is_cuda() ? a : b); }
 
+// The stream on which copy_into copies: the current one of the target's device, or of the source's
+// where the target is in ordinary host memory.
+Stream stream_of_copy(const Tensor& dst, const Tensor& src);
+
 // Issues the copy of one contiguous tensor's bytes onto another of the same size to `stream`. The
 // caller has ordered `stream` after the source's producer; this records both tensors on it and
 // orders the write after earlier readers of `dst`.

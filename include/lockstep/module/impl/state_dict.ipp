@@ -2,8 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
-#include <lockstep/backend/streams.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
@@ -164,8 +163,7 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
         (elsewhere && !(source.is_contiguous() && target.is_contiguous()))) {
       source = detail::copy_as(source, {.dtype = target.dtype(), .device = target.device()});
     }
-    const Stream stream =
-        current_stream(target.device().is_host_memory() ? source.device() : target.device());
+    const Stream stream = detail::stream_of_copy(target, source);
     source.record_stream(stream);
     if (stream != target.impl()->storage->owner()) target.record_stream(stream);
   }

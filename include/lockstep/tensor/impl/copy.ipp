@@ -66,6 +66,10 @@ LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   return result;
 }
 
+LOCKSTEP_INLINE Stream stream_of_copy(const Tensor& dst, const Tensor& src) {
+  return current_stream(dst.device().is_host_memory() ? src.device() : dst.device());
+}
+
 LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream) {
   order_write(dst, stream);
   src.record_stream(stream);
@@ -112,7 +116,7 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
   if (!dst.is_contiguous()) return copy_into(dst, copy_as(src, dst.options()));
   const Tensor from = packed(src);
   const bool to_host = dst.device().is_host_memory();
-  const Stream stream = current_stream(to_host ? src.device() : dst.device());
+  const Stream stream = stream_of_copy(dst, src);
   // What the other device's current stream still does with either tensor comes first.
   stream.wait_stream(current_stream(to_host ? dst.device() : src.device()));
   copy_bytes(dst, from, stream);

@@ -36,10 +36,7 @@ LOCKSTEP_INLINE Storage::~Storage() {
     if (streams_are_gone()) return;
     bool ordered = use.end.has_value();
     try {
-      if (ordered && !use.end->query()) {
-        const bool here = owner_.device().is_cuda() && use.stream.device().is_cpu();
-        here ? use.end->state()->wait_for_end() : owner_.wait_event(*use.end);
-      }
+      if (ordered) owner_.wait_event(*use.end);
     } catch (...) {
       ordered = false;  // a call or an allocation has failed
     }
