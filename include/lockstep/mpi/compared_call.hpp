@@ -26,16 +26,13 @@ inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
   const auto of = [bytes](std::size_t rank) {
     ComparedCall compared;
     std::memcpy(&compared, bytes + rank * sizeof compared, sizeof compared);
+    // Or it is data of a collective that the rank does not compare, of as many bytes.
+    check<ValueError>(distributed::detail::is_call(compared.call),
+                      "collectives do not match: some ranks compare a call, but rank ", rank,
+                      " is in another collective");
     return compared;
   };
   const ComparedCall first = of(0);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const ComparedCall other = of(r);
-    // Or it is data of a collective that the rank does not compare, of as many bytes.
-    check<ValueError>(distributed::detail::is_call(other.call),
-                      "collectives do not match: some ranks compare a call, but rank ", r,
-                      " is in another collective");
-  }
   for (std::size_t r = 1; r < ranks; ++r) {
     const ComparedCall other = of(r);
     check<ValueError>(other.call == first.call, "collectives do not match: rank 0 called ",
