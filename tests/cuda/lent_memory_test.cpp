@@ -4,6 +4,8 @@
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -14,6 +16,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "cuda/without_nccl.hpp"
 #include "support/expect_error.hpp"
 #include "support/sanitizers.hpp"
 
@@ -116,6 +119,25 @@ TEST(LentCudaMemory, IsGivenBackAfterTheCopiesThatReadIt) {
     x = {};
     while (!returned) std::this_thread::yield();
     EXPECT_EQ(there.to_vector<float>(), Values(kCount, 5));
+  });
+}
+
+// The simulator reports a kernel that reads memory which its GPU has no access to.
+TEST(LentCudaMemory, IsReadByNoOtherRanksGpu) {
+  const testing::WithoutNccl by_kernels;
+  const Foreign first("cuda:0");
+  const Foreign second("cuda:1");
+  under_each_policy([&] {
+    distributed::run({"cuda:0", "cuda:1"}, [&](const distributed::ProcessGroup& group) {
+      float* const data = (group.rank() == 0 ? first : second).data();
+      const Tensor lent = from_blob(data, {kCount}, {.device = group.device()});
+      lent.fill_(static_cast<double>(group.rank()) + 1);
+      (void)group.blocking().all_reduce(lent);
+      EXPECT_EQ(lent.to_vector<float>(), Values(kCount, 3));
+      const Tensor sum = zeros({kCount / 2}, {.device = group.device()});
+      (void)group.blocking().reduce_scatter_tensor(sum, lent);
+      EXPECT_EQ(sum.to_vector<float>(), Values(kCount / 2, 6));
+    });
   });
 }
 

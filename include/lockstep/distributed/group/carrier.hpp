@@ -108,6 +108,9 @@ class Carrier : lockstep::detail::NonCopyable {
   // The stream on which this carrier runs operations on memory of this GPU, always the same one;
   // none if it takes them in host memory.
   virtual std::optional<Stream> stream_for(Device) { return {}; }
+  // Whether other ranks' GPUs read the inputs of `run_on` and write its outputs where they are. The
+  // group then gives it copies of memory that was lent, which may be opened to no other GPU.
+  virtual bool works_across_gpus() const { return false; }
   // As `run`, but issues the collective as work of `stream` and returns. If it fails later,
   // `failed` is called at most once, within a later call of the carrier, such as `progress`.
   virtual void run_on(const Stream& stream, const Call& call,

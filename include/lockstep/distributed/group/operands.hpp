@@ -86,7 +86,7 @@ class Operands {
       }
     }
     if (stream_) {
-      stage_on(*stream_);
+      stage_on(*stream_, carrier.works_across_gpus());
     } else {
       stage_on_host();
     }
@@ -153,10 +153,18 @@ class Operands {
   }
 
   // Stages in the order of the stream: the host waits for nothing.
-  void stage_on(const Stream& stream) {
+  void stage_on(const Stream& stream, bool copies_lent) {
     for (const Event& event : ready_) stream.wait_event(event);
+    const auto is_copied = [&](const Tensor& tensor) {
+      return copies_lent && tensor.impl()->storage->is_lent();
+    };
+    for (Tensor& tensor : reads_) {
+      if (!is_copied(tensor)) continue;
+      const StreamGuard guard(stream);
+      tensor = lockstep::detail::copy_as(tensor, tensor.options());
+    }
     for (const Tensor& tensor : writes_) {
-      memory_.push_back(tensor.is_contiguous()
+      memory_.push_back(tensor.is_contiguous() && !is_copied(tensor)
                             ? tensor
                             : lockstep::detail::empty_on(stream, tensor.sizes(), tensor.dtype()));
     }
