@@ -65,6 +65,7 @@ Issued issued(const Body& body) {
   for (const cudasim::Call& call : cudasim::take_calls()) {
     if (call.function == "cudaLaunchKernel") all.launches.push_back(testing::kernel_of(call));
     if (call.function == "cudaMemcpyAsync") ++all.copies;
+    if (call.function == "cudaMemcpyPeerAsync") ++all.copies;
   }
   cudasim::record_calls(false);
   return all;

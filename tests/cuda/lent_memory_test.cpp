@@ -8,6 +8,7 @@
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/from_blob.hpp>
@@ -138,6 +139,23 @@ TEST(LentCudaMemory, IsReadByNoOtherRanksGpu) {
       (void)group.blocking().reduce_scatter_tensor(sum, lent);
       EXPECT_EQ(sum.to_vector<float>(), Values(kCount / 2, 6));
     });
+  });
+}
+
+// The simulator reports a plain copy from memory that the stream's GPU has no access to.
+TEST(LentCudaMemory, GoesToOtherGpusWithoutAccess) {
+  const Foreign foreign("cuda:1");
+  under_each_policy([&] {
+    const Tensor lent =
+        from_blob(foreign.data(), {4, std::int64_t{kCount / 4}}, {.device = "cuda:1"});
+    lent.fill_(7);
+    EXPECT_EQ(lent.to("cuda:0").to_vector<float>(), Values(kCount, 7));
+    for (const std::int64_t dim : {0, 1}) {
+      const std::vector<Tensor> chunks = scatter(lent, {"cuda:0", "cuda:1", "cuda:2"}, dim);
+      EXPECT_EQ(gather(chunks, "cuda:2", dim).to_vector<float>(), Values(kCount, 7));
+    }
+    EXPECT_EQ(gather(std::vector{lent, lent}, "cuda:0", 1).sizes(), (Shape{4, kCount / 2}));
+    EXPECT_EQ(gather(std::vector{lent, lent}, "cuda:0").to_vector<float>(), Values(2 * kCount, 7));
   });
 }
 

@@ -39,31 +39,59 @@ inline bool is_page_locked(const void* data) {
 // The pitch that a two-dimensional copy may have at most, on every GPU there is.
 inline constexpr std::size_t kMostPitch = 0x7fff'ffff;
 
+// Calls copy(to, from, bytes) for a shape that is one run, and for each row of one whose pitch is
+// more than a two-dimensional copy may have. False, without a call, for any other.
+template <class Copy>
+bool copy_runs(void* dst, const void* src, const Pitched& shape, const Copy& copy) {
+  const bool one_run = shape.is_one_run();
+  if (!one_run && std::max(shape.dst_pitch, shape.src_pitch) <= kMostPitch) return false;
+  auto* const to = static_cast<std::byte*>(dst);
+  const auto* const from = static_cast<const std::byte*>(src);
+  const std::size_t bytes = one_run ? shape.bytes() : shape.width;
+  for (std::size_t row = 0; row < (one_run ? 1 : shape.rows); ++row) {
+    copy(to + row * shape.dst_pitch, from + row * shape.src_pitch, bytes);
+  }
+  return true;
+}
+
 // Copies between memory that the stream's GPU reaches: its own, a peer's under one address space,
 // and page-locked host memory.
 inline void copy_direct(void* dst, const void* src, const Pitched& shape,
                         const CudaStream& stream) {
   // A copy of pool memory is refused where another GPU is current.
   const DeviceGuard guard(stream.device());
-  const bool one_run = shape.is_one_run();
-  if (one_run || std::max(shape.dst_pitch, shape.src_pitch) > kMostPitch) {
-    auto* const to = static_cast<std::byte*>(dst);
-    const auto* const from = static_cast<const std::byte*>(src);
-    const std::size_t bytes = one_run ? shape.bytes() : shape.width;
-    for (std::size_t row = 0; row < (one_run ? 1 : shape.rows); ++row) {
-      check(cudaMemcpyAsync(to + row * shape.dst_pitch, from + row * shape.src_pitch, bytes,
-                            cudaMemcpyDefault, stream.handle()),
-            "cudaMemcpyAsync", stream.device());
-    }
-  } else {
-    check(cudaMemcpy2DAsync(dst, shape.dst_pitch, src, shape.src_pitch, shape.width, shape.rows,
-                            cudaMemcpyDefault, stream.handle()),
-          "cudaMemcpy2DAsync", stream.device());
-  }
+  const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.handle()), "cudaMemcpyAsync",
+          stream.device());
+  };
+  if (copy_runs(dst, src, shape, copy)) return;
+  check(cudaMemcpy2DAsync(dst, shape.dst_pitch, src, shape.src_pitch, shape.width, shape.rows,
+                          cudaMemcpyDefault, stream.handle()),
+        "cudaMemcpy2DAsync", stream.device());
 }
 
 inline void copy_direct(const CopyOrder& order, const CudaStream& stream) {
   copy_direct(order.dst, order.src, order.shape, stream);
+}
+
+// Copies from another GPU what its allocator may have opened to no other: the driver finds a way.
+inline void copy_lent(const CopyOrder& order, const CudaStream& stream) {
+  const DeviceGuard guard(stream.device());
+  const int here = gpu_of(order.dst_device);
+  const int there = gpu_of(order.src_device);
+  const Pitched& shape = order.shape;
+  const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+    check(cudaMemcpyPeerAsync(to, here, from, there, bytes, stream.handle()), "cudaMemcpyPeerAsync",
+          stream.device());
+  };
+  if (copy_runs(order.dst, order.src, shape, copy)) return;
+  cudaMemcpy3DPeerParms plane{};
+  plane.dstDevice = here;
+  plane.dstPtr = {order.dst, shape.dst_pitch, shape.width, shape.rows};
+  plane.srcDevice = there;
+  plane.srcPtr = {const_cast<void*>(order.src), shape.src_pitch, shape.width, shape.rows};
+  plane.extent = {shape.width, shape.rows, 1};
+  check(cudaMemcpy3DPeerAsync(&plane, stream.handle()), "cudaMemcpy3DPeerAsync", stream.device());
 }
 
 // Divides a copy into parts that have room in a block of Staging each, some whole rows or part of
@@ -168,7 +196,8 @@ inline void copy(const CopyOrder& order, CudaStream& stream) {
     }
   } else if (PeerAccess::instance().can_access(dst, src) &&
              PeerAccess::instance().can_access(src, dst)) {
-    copy_direct(order, stream);
+    order.src_is_lent&& gpu_of(src) != gpu_of(dst) ? copy_lent(order, stream)
+                                                   : copy_direct(order, stream);
   } else {
     copy_through_host(order, stream);
   }

@@ -77,7 +77,7 @@ LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stre
   const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
   copying_backend(dst.device(), src.device())
       .copy({dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), Pitched{bytes},
-             &stream.state()});
+             &stream.state(), src.impl()->storage->is_lent()});
 }
 
 // Whether they share memory in which an element of one shape lies elsewhere in each.
