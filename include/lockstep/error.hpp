@@ -149,7 +149,7 @@ template <class Range, class Body>
 
 // Throws E with the concatenated parts unless `condition` holds. The parts are formatted only on
 // failure: they may be of any streamable type, and cost nothing where the condition holds.
-template <class E = Error, class... Parts>
+template <class E, class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]]
     detail::fail<E>(parts...);

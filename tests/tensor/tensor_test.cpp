@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -21,6 +22,11 @@ using testing::throws;
 
 // Its value, or whether it is defined? LibTorch's are none either.
 static_assert(!std::is_constructible_v<bool, Tensor>);
+
+// A program's own function of the name, which takes a Tensor among others.
+bool check(bool holds, const std::string& /*what*/, const Tensor& /*of*/) { return holds; }
+
+TEST(Tensor, AProgramsOwnCheckIsTheOneThatItCalls) { EXPECT_FALSE(check(false, "text", Tensor())); }
 
 TEST(Tensor, UndefinedTensorsSaySo) {
   const Tensor none;

@@ -31,12 +31,13 @@ LOCKSTEP_INLINE BlasControls BlasControls::linked() {
 // OpenBLAS built for one thread keeps its work buffers without a lock: two threads that multiply at
 // the same time, each its own matrices, get wrong products without any sign of it.
 inline void check_safe_for_concurrent_callers(const BlasControls& blas) {
-  check(blas.parallel == nullptr || blas.parallel() != 0,
-        "the OpenBLAS that this program runs with was built without threads (",
-        blas.config != nullptr ? blas.config() : "unknown configuration",
-        "): it returns wrong products when several threads call it at once. Install and use its "
-        "pthread build (Debian: libopenblas0-pthread, chosen with update-alternatives --config "
-        "libopenblas.so.0-x86_64-linux-gnu)");
+  check<Error>(
+      blas.parallel == nullptr || blas.parallel() != 0,
+      "the OpenBLAS that this program runs with was built without threads (",
+      blas.config != nullptr ? blas.config() : "unknown configuration",
+      "): it returns wrong products when several threads call it at once. Install and use its "
+      "pthread build (Debian: libopenblas0-pthread, chosen with update-alternatives --config "
+      "libopenblas.so.0-x86_64-linux-gnu)");
 }
 
 LOCKSTEP_INLINE const char* better_blas_core(const BlasControls& blas) {
@@ -73,8 +74,8 @@ LOCKSTEP_INLINE HostMath::HostMath(const BlasControls& blas) : blas_(blas) {
 }
 
 LOCKSTEP_INLINE BlasInt blas_int(std::int64_t value) {
-  check(std::in_range<BlasInt>(value), "a matrix product with a dimension of ", value,
-        " is too large for the BLAS, whose integers have ", 8 * sizeof(BlasInt), " bits");
+  check<Error>(std::in_range<BlasInt>(value), "a matrix product with a dimension of ", value,
+               " is too large for the BLAS, whose integers have ", 8 * sizeof(BlasInt), " bits");
   return static_cast<BlasInt>(value);
 }
 
