@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/walk.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
+#include <concepts>
 #include <memory>
 
-namespace lockstep::detail {
+namespace lockstep {
+
+template <class T>
+struct Named;  // module/parameters.hpp
+
+namespace detail {
+
+template <class M>
+concept ListOfTensors =
+    !HasVisitMembers<M> && (std::same_as<typename M::value_type, Tensor> ||
+                            std::same_as<typename M::value_type, Named<Tensor>>);
 
 // A module of any type, for functions that need only its parameters and buffers. Any module
 // converts to one, so such functions are no templates: the walk over a type of module is compiled
@@ -15,7 +28,11 @@ namespace lockstep::detail {
 class TensorWalk {
  public:
   template <class M>
-  TensorWalk(const M& module) : module_(std::addressof(module)), walk_(walk<M>) {}
+  TensorWalk(const M& module) : module_(std::addressof(module)), walk_(walk<M>) {
+    static_assert(!ListOfTensors<M>,
+                  "lockstep: a list of Tensors, such as a state dict, is no module: it has no "
+                  "Parameter and no Buffer");
+  }
 
   // Calls `fn(const nested::Path&, const Tensor&, TensorKind)` for every Parameter and Buffer,
   // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
@@ -40,4 +57,6 @@ class TensorWalk {
   void (*walk_)(const void* module, const TensorVisitor& visitor, SharedNodes shared_nodes);
 };
 
-}  // namespace lockstep::detail
+}  // namespace detail
+
+}  // namespace lockstep
