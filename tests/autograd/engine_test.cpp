@@ -5,11 +5,13 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/split.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/from_blob.hpp>
@@ -214,6 +216,17 @@ TEST(Engine, ASecondBackwardNeedsTheGraphRetained) {
   EXPECT_EQ(message_of<AutogradError>([&] { y.backward(); }),
             "backward a second time through mul: what it saved was freed; pass retain_graph = true"
             " the first time (in the backward of mul on cpu)");
+}
+
+TEST(Engine, ASecondBackwardGoesThroughWhatHasSavedNothing) {
+  const Tensor x = full({4}, 3).requires_grad_();
+  const std::vector<Tensor> parts = split(cat({x.reshape({2, 2}), ones({1, 2})}), {2, 1});
+  const Tensor y = sum(parts[0] - parts[0].transpose(0, 1) + 2);
+  const Tensor z = sum(-parts[0] * 2);
+  z.backward();
+  y.backward();
+  z.backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{-4, -4, -4, -4}));
 }
 
 TEST(Engine, BackwardFreesWhatWasSaved) {

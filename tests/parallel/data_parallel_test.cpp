@@ -128,6 +128,25 @@ struct Affine41 {
   ls::Tensor forward(const ls::Tensor& x) const { return ls::linear(x, weight, bias); }
 };
 
+struct TwoTowers {
+  Affine41 left, right;
+  std::pair<ls::Tensor, ls::Tensor> forward(const ls::Tensor& x) const {
+    return {left.forward(x), right.forward(x)};
+  }
+};
+
+// What scatter, replicate and gather have recorded serves both.
+TEST(DataParallel, EachOfTwoLossesMayHaveABackwardOfItsOwn) {
+  ls::DataParallel model{TwoTowers{}, first_devices(2)};
+  const ls::Tensor x = f64({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4}).requires_grad_();
+  const auto outputs = model(x);
+  outputs.first.sum().backward();
+  outputs.second.sum().backward();
+  EXPECT_EQ(model.module().left.weight.grad().to_vector<double>(), (Values{6, 8, 10, 12}));
+  EXPECT_EQ(model.module().right.weight.grad().to_vector<double>(), (Values{6, 8, 10, 12}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{2, 4, 6, 8, 2, 4, 6, 8}));
+}
+
 TEST(DataParallel, D04X05AGradientPenalty) {
   ls::DataParallel model{Affine41{}, first_devices(2)};
   const ls::Tensor x = ls::ones({2, 4}, {.dtype = ls::Dtype::f64});

@@ -22,6 +22,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,8 @@ struct OpType {
   std::shared_ptr<OpNode> (*make_node)(const OpType& type, void* op);
   void (*move)(void* to, void* op);
   void (*destroy)(void* op);
+  // Whether it holds more than parameters, which is freed once backward no longer needs it.
+  bool saves;
   // Calls the operation's backward and replaces `gradients` by what that returns.
   void (*backward)(void* op, const OpNode& node, std::vector<Tensor>& gradients);
 };
@@ -149,12 +152,25 @@ void op_backward(void* held, const OpNode& node, std::vector<Tensor>& gradients)
   }
 }
 
+// See `apply`.
+template <class Op>
+consteval bool saves() {
+  if constexpr (requires { Op::saves; }) {
+    return Op::saves;
+  } else {
+    return !std::is_trivially_destructible_v<Op>;
+  }
+}
+
 inline constexpr std::size_t kOpStep = 128;
 template <class Op>
 inline constinit const OpType op_type{Op::name,
                                       &make_node<(sizeof(Op) + kOpStep - 1) / kOpStep * kOpStep,
                                                  std::max(alignof(Op), alignof(std::max_align_t))>,
-                                      &move_op<Op>, &destroy_op<Op>, &op_backward<Op>};
+                                      &move_op<Op>,
+                                      &destroy_op<Op>,
+                                      saves<Op>(),
+                                      &op_backward<Op>};
 
 // The thread's state while the `forward` of an operation runs. If the operation is recorded, those
 // that it calls are not, and what it saves is kept for backward.
@@ -217,6 +233,10 @@ class RunningOperation {
 // gradient for each tensor argument, of its shape, undefined where there is none; one of another
 // dtype is converted, unless the argument is a leaf. Operations called in `forward` are not
 // recorded. A backward written with differentiable functions has derivatives of its own.
+//
+// A backward pass without retain_graph destroys the struct, and a second one through it is an
+// AutogradError. It stays if it is trivially destructible, or has a member `static constexpr bool
+// saves = false`: it has saved nothing that is worth freeing.
 //
 // **Torch counterpart.** torch::autograd::Function.
 // **Backward.** On the stream that is current here on the result's device.

@@ -31,6 +31,7 @@ std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies);
 // **Threads and exceptions.** comm::scatter's; backward throws comm::gather's.
 struct Scatter {
   static constexpr const char* name = "Scatter";
+  static constexpr bool saves = false;
   std::vector<Device> devices = {};
   std::vector<std::int64_t> chunk_sizes = {};  // empty: the chunk rule
   std::int64_t dim = 0;
@@ -52,6 +53,7 @@ struct Scatter {
 // **Threads and exceptions.** comm::gather's; backward throws comm::scatter's.
 struct Gather {
   static constexpr const char* name = "Gather";
+  static constexpr bool saves = false;
   Device device = {};
   std::int64_t dim = 0;
 
@@ -73,6 +75,7 @@ struct Gather {
 // **Threads and exceptions.** comm::broadcast_coalesced's; backward throws ReduceAddCoalesced's.
 struct Broadcast {
   static constexpr const char* name = "Broadcast";
+  static constexpr bool saves = false;
   std::vector<Device> devices;
   std::vector<Tensor> copies = {};  // the results, if they have been made already
 
@@ -94,6 +97,7 @@ struct Broadcast {
 // them; ShapeError and DtypeError name the summand. Backward throws Broadcast's.
 struct ReduceAddCoalesced {
   static constexpr const char* name = "ReduceAddCoalesced";
+  static constexpr bool saves = false;
   std::vector<Device> devices;
   Device destination;
 

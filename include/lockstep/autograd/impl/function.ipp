@@ -22,12 +22,14 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE OpNode::~OpNode() { OpNode::release_saved(); }
+LOCKSTEP_INLINE OpNode::~OpNode() {
+  if (op_) type_.destroy(op_);
+}
 
 LOCKSTEP_INLINE const char* OpNode::name() const { return type_.name; }
 
 LOCKSTEP_INLINE void OpNode::release_saved() {
-  if (op_) type_.destroy(std::exchange(op_, nullptr));
+  if (op_ && type_.saves) type_.destroy(std::exchange(op_, nullptr));
 }
 
 LOCKSTEP_INLINE void OpNode::apply(std::vector<Tensor>& gradients) {

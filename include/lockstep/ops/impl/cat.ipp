@@ -20,6 +20,7 @@ namespace lockstep::detail {
 
 struct CatOp {
   static constexpr const char* name = "cat";
+  static constexpr bool saves = false;
   std::size_t dim;
   std::vector<std::int64_t> lengths = {};
 

@@ -20,6 +20,7 @@ namespace lockstep::detail {
 
 struct SplitOp {
   static constexpr const char* name = "split";
+  static constexpr bool saves = false;
   std::size_t dim;
   std::vector<std::int64_t> lengths;
   Shape shape = {};
