@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/nn/loss.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -97,6 +98,20 @@ TEST(Criterion, ASumIsAdded) {
   EXPECT_EQ(
       criterion(model(f64({1, 2, 3, 4}, {4})), ls::zeros({4}, {.dtype = ls::Dtype::f64})).item(),
       10.0);
+}
+
+TEST(Criterion, TakesTheReductionOfItsCriterion) {
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  const ls::Tensor x = f64({1, 2, 3}, {3});
+  const ls::Tensor zero = ls::zeros({3}, {.dtype = ls::Dtype::f64});
+  ls::DataParallelCriterion sum{ls::nn::L1Loss{ls::Reduction::sum}};
+  EXPECT_EQ(sum(model(x), zero).item(), 6.0);
+  ls::DataParallelCriterion none{ls::nn::L1Loss{ls::Reduction::none}};
+  EXPECT_EQ(none(model(x), zero).to_vector<double>(), (Values{1, 2, 3}));
+  none.module().reduction = ls::Reduction::mean;
+  EXPECT_EQ(none(model(x), zero).item(), 2.0);
+  ls::DataParallelCriterion given{ls::nn::L1Loss{}, ls::Reduction{}};
+  EXPECT_EQ(given(model(x), zero).item(), 2.0);
 }
 
 TEST(Criterion, ScatteredTargetsAreTakenAsTheyAre) {

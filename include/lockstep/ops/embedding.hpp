@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 
@@ -28,6 +29,10 @@ namespace lockstep {
 // shape [2, 2].
 Tensor embedding(const Tensor& indices, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = std::nullopt, bool sparse = false);
+
+// A flag in the place of padding_idx would be the row 0 or 1.
+template <std::same_as<bool> Flag>
+Tensor embedding(const Tensor& indices, const Tensor& weight, Flag sparse) = delete;
 
 }  // namespace lockstep
 

@@ -8,6 +8,6 @@ namespace lockstep {
 // What becomes of several losses: each is kept, or their mean or their sum is the result.
 //
 // **Torch counterpart.** The argument `reduction` of torch's losses.
-enum class Reduction { none, mean, sum };
+enum class Reduction { mean, sum, none };
 
 }  // namespace lockstep

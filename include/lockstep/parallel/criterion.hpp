@@ -16,6 +16,7 @@
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,6 +39,19 @@ Device device_of_output(const T& output, std::size_t i) {
   check<ValueError>(device.has_value(), "DataParallelCriterion: output ", i,
                     " has no tensor in it that is defined");
   return *device;
+}
+
+// What a loss says that it does with several, in a member `reduction`; else the mean.
+template <class C>
+Reduction reduction_of(const C& criterion) {
+  if constexpr (requires {
+                  requires std::same_as<std::remove_cvref_t<decltype(criterion.reduction)>,
+                                        Reduction>;
+                }) {
+    return criterion.reduction;
+  } else {
+    return Reduction::mean;
+  }
 }
 
 template <TensorLike T>
@@ -95,7 +109,9 @@ class DataParallelModel : public DataParallel<M> {
 // Computes a loss where the outputs are: criterion(output i, target i) on each device, and one
 // tensor made of the results on the first device.
 //
-// With Reduction::mean each device's loss is weighted with its share of the rows along `dim`, so
+// The reduction is what the criterion has as a public member `reduction`, as those of lockstep::nn
+// have, unless the constructor gets another; mean for a criterion without one. With Reduction::mean
+// each device's loss is weighted with its share of the rows along `dim`, so
 // that the mean of chunks that differ in size stays the batch's mean. With sum, for a criterion
 // that adds up its rows, the losses are added; with none, for one that gives a loss a row, they are
 // concatenated.
@@ -115,7 +131,7 @@ class DataParallelModel : public DataParallel<M> {
 template <class C>
 class DataParallelCriterion {
  public:
-  explicit DataParallelCriterion(C criterion, Reduction reduction = Reduction::mean,
+  explicit DataParallelCriterion(C criterion, std::optional<Reduction> reduction = {},
                                  std::int64_t dim = 0)
       : criterion_(std::move(criterion)), reduction_(reduction), dim_(dim) {
     detail::require_module<C>();
@@ -139,13 +155,14 @@ class DataParallelCriterion {
                         "DataParallelCriterion: the criterion gave an undefined tensor on ",
                         devices[i], ", replica ", i);
     }
-    if (reduction_ == Reduction::none) return lockstep::gather(losses, devices[0], dim_);
+    const Reduction reduction = reduction_.value_or(detail::reduction_of(criterion_));
+    if (reduction == Reduction::none) return lockstep::gather(losses, devices[0], dim_);
     for (std::size_t i = 0; i < losses.size(); ++i) {
       const std::int64_t elements = detail::count_elements(losses[i]);
       check<ShapeError>(elements == 1, "DataParallelCriterion: the criterion gave ", elements,
                         " values on ", devices[i], "; expected a single value");
     }
-    const detail::nested::ScalarRule rule{reduction_, calls.rows()};
+    const detail::nested::ScalarRule rule{reduction, calls.rows()};
     return detail::nested::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
   }
   template <class... Args>
@@ -158,7 +175,7 @@ class DataParallelCriterion {
 
  private:
   C criterion_;
-  Reduction reduction_;
+  std::optional<Reduction> reduction_;
   std::int64_t dim_;
 };
 
