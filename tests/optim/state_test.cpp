@@ -148,11 +148,29 @@ TEST(OptimizerState, ReportsAllThatDoesNotFitAtOnceAndLoadsNothing) {
       "missing: state.1.exp_avg", "unexpected: state.2.exp_avg",
       "does not fit: param_groups.0.lr is given twice",
       "does not fit: param_groups.0.eps has to be one number of f64",
-      "does not fit: param_groups.0.params has to list 2 parameters",
+      "does not fit: param_groups.0.params has to list 2 parameters, and is of shape [3]",
       "does not fit: state.0.step is too large",
       "does not fit: state.0.exp_avg has shape [5], the parameter [2]",
       "does not fit: state.0.exp_avg_sq is undefined", "does not fit: state.1.step is negative"));
   EXPECT_EQ(adam.lr(), 1e-3);
+}
+
+TEST(OptimizerState, StepsMayBeOfF32AsTorchsAre) {
+  optim::Adam adam{two_parameters()};
+  train(adam, 0, 3);
+  StateDict dict = adam.state_dict();
+  set(dict, "state.0.step", scalar_tensor(7.0F));
+  adam.load_state_dict(dict);
+  for (const NamedTensor& entry : adam.state_dict()) {
+    if (entry.name == "state.0.step") {
+      EXPECT_EQ(entry.tensor.to_vector<std::int64_t>(), std::vector<std::int64_t>{7});
+    }
+  }
+  for (const float wrong : {-1.0F, 0.5F, 1e20F, NAN, INFINITY}) {
+    set(dict, "state.0.step", scalar_tensor(wrong));
+    EXPECT_TRUE(throws<ModuleError>([&] { adam.load_state_dict(dict); }, "state.0.step is "))
+        << wrong;
+  }
 }
 
 TEST(OptimizerState, RefusesSettingsOutOfRangeAndLoadsNothing) {

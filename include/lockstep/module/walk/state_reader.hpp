@@ -50,8 +50,9 @@ class StateReader {
     return *contiguous_on_host(tensor).const_data_ptr<T>();
   }
 
-  // The number of this name, which counts what may go on: one that is negative, or so large that
-  // it could not go on for long, does not fit.
+  // The number of this name, of i64 or, as torch counts an optimiser's steps, of f32. It counts
+  // what may go on: one that is negative, or so large that it could not go on for long, does not
+  // fit.
   std::int64_t count(const std::string& name);
 
   // Whether an entry whose name begins with `prefix` has not been read yet.

@@ -9,6 +9,7 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -30,11 +31,21 @@ LOCKSTEP_INLINE StateReader::StateReader(std::string_view what, const StateDict&
 }
 
 LOCKSTEP_INLINE std::int64_t StateReader::count(const std::string& name) {
-  const auto counted = number<std::int64_t>(name);
-  if (counted < 0) misfit(name, "is negative");
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;  // a double counts no further
-  if (counted > kMost) misfit(name, "is too large");
-  return counted;
+  const auto entry = left_.find(name);
+  const bool is_f32 = entry != left_.end() && entry->second.dtype() == Dtype::f32;
+  const double counted =
+      is_f32 ? number<float>(name) : static_cast<double>(number<std::int64_t>(name));
+  constexpr auto kMost = static_cast<double>(std::int64_t{1} << 53);  // it counts no further
+  if (counted < 0) {
+    misfit(name, "is negative");
+  } else if (!(counted < kMost)) {
+    misfit(name, "is too large");
+  } else if (counted != std::trunc(counted)) {
+    misfit(name, "is no whole number");
+  } else {
+    return static_cast<std::int64_t>(counted);
+  }
+  return 0;
 }
 
 LOCKSTEP_INLINE bool StateReader::has_any(const std::string& prefix) const {
@@ -62,7 +73,7 @@ LOCKSTEP_INLINE void StateReader::expect_indices(const std::string& name, std::s
   const Tensor tensor = take(name);
   if (!tensor.defined()) return;
   if (is_uninitialized(tensor) || tensor.sizes() != Shape{static_cast<std::int64_t>(count)}) {
-    misfit(name, str("has to list ", count, " parameters"));
+    misfit(name, str("has to list ", count, " parameters, and is of shape ", tensor.sizes()));
   }
 }
 
