@@ -48,7 +48,9 @@ void check_initialized(const TensorWalk& module, const char* user = "DataParalle
 // Tied parameters (the same tensor under several names) are listed once, under the first; absent
 // ones and null pointers are left out. The entries are handles: they stay the module's parameters.
 //
-// **Torch counterpart.** Module.named_parameters.
+// **Torch counterpart.** Module.named_parameters, which lists a module's own parameters before
+// those of its sub-modules: where one is declared behind a sub-module the order differs, and so do
+// the places by which an optimiser's state knows them.
 // **Threads and exceptions.** A ModuleError for a map key that cannot be part of a name, for a
 // pointer to a base class of the module that it holds, and for a plain Tensor that requires grad
 // and is a leaf: it would be left out. torch leaves it out. Activations that forward keeps are no

@@ -22,8 +22,8 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 // With `label_smoothing`, a number from 0 to 1, that part of each label is shared out among all
 // classes; that takes several passes.
 //
-// **Torch counterpart.** torch.nn.functional.cross_entropy with class indices, without weight; no
-// label is ignored.
+// **Torch counterpart.** torch.nn.functional.cross_entropy with class indices, without weight and
+// ignore_index: a label of −100 is an IndexError.
 // **Devices and streams.** Both on one device. Sums are in double and in a fixed order.
 // **Backward.** Into the input, with derivatives of its own.
 // **Threads and exceptions.** A label outside the classes is an IndexError that names it, its row

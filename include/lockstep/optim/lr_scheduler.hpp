@@ -55,7 +55,8 @@ struct CosineAnnealingLR {
   double operator()(double lr, std::int64_t epoch) const;
 };
 
-// One schedule after another: the next begins, at its own epoch 0, at each milestone.
+// One schedule after another: the next begins, at its own epoch 0, at each milestone. Each goes by
+// the rate that the optimiser was made with, wherever the one before it has ended.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.SequentialLR.
 // **Threads and exceptions.** A ValueError unless there is a schedule more than milestones, and
