@@ -101,7 +101,8 @@ inline DeviceRandom& device_random() { return random_numbers().devices; }
 void check_uniform(const char* operation, double low, double high, Dtype dtype);
 
 // Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
-// For integers each whole number there is as likely. The bounds have passed check_uniform.
+// For integers each whole number there is as likely, if doubles have all of them. The bounds have
+// passed check_uniform.
 double uniform_in(double low, double high, Dtype dtype, RandomBits bits);
 
 // A copy of this thread's numbers, which continues from where they are.

@@ -11,6 +11,7 @@
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <ios>
@@ -101,6 +102,20 @@ LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, RandomBi
   return rounded < high ? drawn : low;
 }
 
+// The same for i64 where doubles have not all whole numbers. It wraps modulo 2⁶⁴, which is the
+// width of the widest range.
+inline std::int64_t whole_in(double low, double high, RandomBits bits) {
+  const auto whole = [](double bound) {
+    const double up = std::ceil(bound);
+    return up < 0x1p63 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(up))
+                       : std::uint64_t{1} << 63;
+  };
+  const std::uint64_t first = whole(low);
+  if (low == high) return static_cast<std::int64_t>(first);
+  const std::uint64_t width = whole(high) - first;
+  return static_cast<std::int64_t>(first + (width == 0 ? bits() : below_of(width, bits)));
+}
+
 LOCKSTEP_INLINE void with_random_bits(Generator& generator, Device device,
                                       FunctionRef<void(RandomBits)> fill) {
   if (!current_replica.group || &generator != &default_generator()) {
@@ -185,6 +200,11 @@ LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
                             double high, Generator& generator) {
   detail::check_uniform("rand", low, high, options.dtype);
+  if (options.dtype == Dtype::i64 && std::max({-low, high, high - low}) > 0x1p53) {
+    return detail::random_tensor(shape, options, generator, [&](detail::RandomBits bits) {
+      return detail::whole_in(low, high, bits);
+    });
+  }
   return detail::random_tensor(shape, options, generator, [&](detail::RandomBits bits) {
     return detail::uniform_in(low, high, options.dtype, bits);
   });
