@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -147,7 +148,7 @@ TEST(Autocast, NeverConvertsF64) {
       [&] {
         (void)matmul(x, varied<float>({3, 2}));
       },
-      "matmul", "f64", "bf16"));
+      "matmul", "f64", "f32"));
   EXPECT_TRUE(throws<DtypeError>([&] { (void)(x + varied<float>({2, 3})); }, "add", "f64", "f32"));
 }
 
@@ -246,6 +247,29 @@ TEST(Autocast, WhatJoinsOrChoosesMeetsInF32AsWell) {
   EXPECT_EQ(b.grad().dtype(), Dtype::f32);
   EXPECT_EQ(floats(b.grad()), std::vector<float>(6, 1));
   EXPECT_TRUE(throws<DtypeError>([&] { (void)cat({a, b.to(Dtype::bf16)}); }, "cat", "f32", "bf16"));
+}
+
+TEST(Autocast, ErrorsNameTheDtypesThatWereGiven) {
+  const Tensor wide = varied({2, 2});
+  const Tensor half = varied<float>({2, 2}, 1).to(Dtype::f16);
+  const Tensor whole = arange(4, {.dtype = Dtype::i64, .device = "cpu:0"}).reshape({2, 2});
+  const AutocastGuard guard(Dtype::bf16);
+  const auto expect = [&](const char* name, const char* other, const auto& operation) {
+    EXPECT_TRUE(throws<DtypeError>([&] { (void)operation(); }, name, other, "f16"));
+    try {
+      (void)operation();
+    } catch (const DtypeError& error) {
+      EXPECT_EQ(std::string(error.what()).find("bf16"), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("f32"), std::string::npos) << error.what();
+    }
+  };
+  expect("matmul", "f64", [&] { return matmul(wide, half); });
+  expect("linear", "i64", [&] { return linear(half, whole); });
+  expect("add", "f64", [&] { return half + wide; });
+  expect("mse_loss", "f64", [&] { return mse_loss(half, wide); });
+  expect("cat", "i64", [&] { return cat({half, whole}); });
+  expect("maximum", "f64", [&] { return maximum(half, wide); });
+  expect("where", "f64", [&] { return where(gt(wide, 0), wide, half); });
 }
 
 TEST(Autocast, GradientsComeBackInTheDtypeOfTheArgument) {

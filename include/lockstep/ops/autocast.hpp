@@ -4,6 +4,7 @@
 #include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -38,7 +39,12 @@ requires(!std::derived_from<T, Tensor>) const T& autocast_argument(const T& argu
 template <class F, class... Args>
 Tensor autocast_to(Dtype dtype, const F& operation, const Args&... args) {
   const AutocastGuard off(false);
-  return operation(autocast_argument(args, dtype)...);
+  try {
+    return operation(autocast_argument(args, dtype)...);
+  } catch (const DtypeError&) {
+    (void)operation(args...);  // throws an error that names the dtypes that were given
+    throw;
+  }
 }
 
 // operation(args...) in the dtype of autocast: for products.
