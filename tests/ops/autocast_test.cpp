@@ -6,11 +6,14 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/matmul.hpp>
+#include <lockstep/ops/max.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/pooling.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -18,6 +21,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -27,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -143,7 +148,7 @@ TEST(Autocast, NeverConvertsF64) {
       [&] {
         (void)matmul(x, varied<float>({3, 2}));
       },
-      "matmul", "f64", "bf16"));
+      "matmul", "f64", "f32"));
   EXPECT_TRUE(throws<DtypeError>([&] { (void)(x + varied<float>({2, 3})); }, "add", "f64", "f32"));
 }
 
@@ -211,6 +216,60 @@ TEST(Autocast, F32AndHalfPrecisionMeetInF32) {
   EXPECT_EQ(a.grad().dtype(), Dtype::f32);
   EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{2, 2, 2}));
   EXPECT_TRUE(throws<DtypeError>([&] { (void)(a + b.to(Dtype::bf16)); }, "add", "f32", "bf16"));
+}
+
+TEST(Autocast, WhatJoinsOrChoosesMeetsInF32AsWell) {
+  const Tensor a = varied_leaf<float>({2, 3});
+  const Tensor b = varied_leaf<float>({2, 3}, 1);
+  for (const Dtype dtype : kHalves) {
+    const auto results = [&](const Tensor& x, const Tensor& y) {
+      const Tensor condition = gt(a.detach(), 0);
+      return std::vector<Tensor>{cat({x, y}, 1),        cat({y, x}),   stack({y, x, y}),
+                                 maximum(x, y),         minimum(y, x), where(condition, x, y),
+                                 where(condition, y, x)};
+    };
+    const std::vector<Tensor> expected = results(a, rounded(b, dtype));
+    const AutocastGuard guard(dtype);
+    const std::vector<Tensor> found = results(a, b.to(dtype));
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_EQ(found[i].dtype(), Dtype::f32);
+      EXPECT_EQ(floats(found[i]), floats(expected[i]));
+    }
+    for (const Tensor& same : results(a.to(dtype), b.to(dtype))) EXPECT_EQ(same.dtype(), dtype);
+    const Tensor other = b.to(dtype == Dtype::f16 ? Dtype::bf16 : Dtype::f16);
+    EXPECT_EQ(cat({b.to(dtype), other}).dtype(), Dtype::f32);
+  }
+  {
+    const AutocastGuard guard;
+    cat({a, b.to(Dtype::bf16)}).sum().backward();
+  }
+  EXPECT_EQ(b.grad().dtype(), Dtype::f32);
+  EXPECT_EQ(floats(b.grad()), std::vector<float>(6, 1));
+  EXPECT_TRUE(throws<DtypeError>([&] { (void)cat({a, b.to(Dtype::bf16)}); }, "cat", "f32", "bf16"));
+}
+
+TEST(Autocast, ErrorsNameTheDtypesThatWereGiven) {
+  const Tensor wide = varied({2, 2});
+  const Tensor half = varied<float>({2, 2}, 1).to(Dtype::f16);
+  const Tensor whole = arange(4, {.dtype = Dtype::i64, .device = "cpu:0"}).reshape({2, 2});
+  const AutocastGuard guard(Dtype::bf16);
+  const auto expect = [&](const char* name, const char* other, const auto& operation) {
+    EXPECT_TRUE(throws<DtypeError>([&] { (void)operation(); }, name, other, "f16"));
+    try {
+      (void)operation();
+    } catch (const DtypeError& error) {
+      EXPECT_EQ(std::string(error.what()).find("bf16"), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("f32"), std::string::npos) << error.what();
+    }
+  };
+  expect("matmul", "f64", [&] { return matmul(wide, half); });
+  expect("linear", "i64", [&] { return linear(half, whole); });
+  expect("add", "f64", [&] { return half + wide; });
+  expect("mse_loss", "f64", [&] { return mse_loss(half, wide); });
+  expect("cat", "i64", [&] { return cat({half, whole}); });
+  expect("maximum", "f64", [&] { return maximum(half, wide); });
+  expect("where", "f64", [&] { return where(gt(wide, 0), wide, half); });
 }
 
 TEST(Autocast, GradientsComeBackInTheDtypeOfTheArgument) {

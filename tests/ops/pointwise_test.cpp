@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/ops/pointwise.hpp>
 
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/random.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -41,6 +43,49 @@ TEST(Pointwise, ComputesWhatTheStandardLibraryDoes) {
   expect(silu(x), [](double v) { return v / (1 + std::exp(-v)); });
   expect(pow(x, 2.5), [](double v) { return std::pow(v, 2.5); });
   expect(square(x), [](double v) { return v * v; });
+}
+
+// What torch takes apart, beside -3, which it does not. Lengths of a block and of parts of one.
+TEST(Pointwise, PowersByProductsAndRootsAreTorchs) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::vector<float> x = {0, -0.0F, 1, -1, 3, -3, 1e-20F, 1e30F, kInf, -kInf, kNan, 0.25F};
+  const std::map<double, float (*)(float)> powers = {
+      {0, [](float) { return 1.0F; }},
+      {0.5, [](float v) { return std::sqrt(v); }},
+      {1, [](float v) { return v; }},
+      {2, [](float v) { return v * v; }},
+      {3, [](float v) { return v * v * v; }},
+      {-0.5, [](float v) { return 1 / std::sqrt(v); }},
+      {-1, [](float v) { return 1 / v; }},
+      {-2, [](float v) { return 1 / (v * v); }},
+      {-3, [](float v) { return std::pow(v, -3.0F); }}};
+  const auto expect = [](float found, float expected) {
+    EXPECT_EQ(std::isnan(found), std::isnan(expected));
+    if (std::isnan(expected)) return;
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(std::signbit(found), std::signbit(expected));
+  };
+  for (const auto& [exponent, power] : powers) {
+    SCOPED_TRACE(exponent);
+    const Tensor leaf = expand(tensor(x), {7, 12}).contiguous().requires_grad_();
+    const Tensor y = pow(leaf, exponent);
+    y.backward(ones(y.sizes()));
+    const std::vector<float> found = y.to_vector<float>();
+    const std::vector<float> slopes = leaf.grad().to_vector<float>();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(x[i % x.size()]);
+      expect(found[i], power(x[i % x.size()]));
+      if (exponent == 0) {
+        expect(slopes[i], 0);
+      } else if (powers.contains(exponent - 1)) {
+        const float of_exponent = powers.at(exponent - 1)(x[i % x.size()]);
+        expect(slopes[i], of_exponent * static_cast<float>(exponent));
+      }
+    }
+  }
+  EXPECT_TRUE(std::isnan(pow(tensor({-HUGE_VAL}), 0.5).item<double>()));
+  EXPECT_TRUE(std::signbit(pow(tensor({-0.0}), 0.5).item<double>()));
+  EXPECT_EQ(pow(tensor({3.0F}).to(Dtype::bf16), 3).to(Dtype::f32).item<float>(), 27);
 }
 
 TEST(Pointwise, SignsAndNans) {

@@ -311,6 +311,10 @@ TYPED_TEST(Recurrent, AutocastConvertsAllArguments) {
 
   const AutocastGuard guard{Dtype::f16};
   EXPECT_EQ(detail::recurrent<TypeParam>(arguments_for<TypeParam>(), false)[0].dtype(), Dtype::f64);
+  RecurrentArguments mixed = arguments;
+  mixed.tensors[A::weight_hh] = mixed[A::weight_hh].to(Dtype::f64);
+  EXPECT_TRUE(throws<DtypeError>([&] { (void)detail::recurrent<TypeParam>(mixed, false); },
+                                 "weight_hh", "f32", "f64"));
 }
 
 TYPED_TEST(Recurrent, BackwardNoticesThatTheResultHasChanged) {

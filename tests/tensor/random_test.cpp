@@ -95,6 +95,46 @@ TEST(Random, IntegersAreUniformAsWell) {
   EXPECT_THROW((void)drawn(0.2, 0.8), ValueError);
 }
 
+// Eighths of the range, and the remainders by 8, are as likely.
+TEST(Random, WideRangesAreDrawnFromWhole) {
+  Generator generator(4);
+  const auto drawn = [&](double low, double high) {
+    const TensorOptions options{.dtype = Dtype::i64};
+    return rand({4000}, options, low, high, generator).to_vector<std::int64_t>();
+  };
+  const auto counts = [](const std::vector<std::int64_t>& numbers, std::uint64_t from, int shift) {
+    std::map<std::uint64_t, int> result;
+    for (const std::int64_t x : numbers) {
+      ++result[((static_cast<std::uint64_t>(x) - from) >> shift) % 8];
+    }
+    return result;
+  };
+  struct Range {
+    double low, high;
+    int log_of_width;
+  };
+  for (const auto& [low, high, log_of_width] :
+       {Range{-0x1p63, 0x1p63, 64}, Range{0, 0x1p63, 63}, Range{-0x1p63, 0, 63},
+        Range{-0x1p53, 0x1p53, 54}, Range{0x1p62, 0x1p62 + 0x1p32, 32}}) {
+    const std::vector<std::int64_t> numbers = drawn(low, high);
+    for (const std::int64_t x : numbers) {
+      EXPECT_GE(x, static_cast<std::int64_t>(low));
+      EXPECT_TRUE(high == 0x1p63 || x < static_cast<std::int64_t>(high)) << x;
+    }
+    const auto first = static_cast<std::uint64_t>(static_cast<std::int64_t>(low));
+    for (const int shift : {0, log_of_width - 3}) {
+      const std::map<std::uint64_t, int> found = counts(numbers, first, shift);
+      EXPECT_EQ(found.size(), 8U) << low << " to " << high;
+      for (const auto& [part, count] : found) EXPECT_NEAR(count, 500, 120) << part;
+    }
+  }
+  // No power of two: a remainder would prefer the lower half.
+  int low_half = 0;
+  for (const std::int64_t x : drawn(-0x1p62, 0x1p63)) low_half += x < std::int64_t{1} << 61 ? 1 : 0;
+  EXPECT_NEAR(low_half, 2000, 200);
+  EXPECT_EQ(drawn(-0x1p63, -0x1p63), std::vector<std::int64_t>(4000, INT64_MIN));
+}
+
 TEST(Random, BoundsAreFiniteAndInOrder) {
   EXPECT_THROW((void)rand({2}, {}, 1, 0), ValueError);
   EXPECT_THROW((void)rand({2}, {}, 0, std::numeric_limits<double>::infinity()), ValueError);

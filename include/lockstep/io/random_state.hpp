@@ -7,7 +7,8 @@
 
 namespace lockstep::io {
 
-// The state of the random numbers of `generator`, and of those that dropout draws on every device.
+// The state of the random numbers of `generator`, and of those that dropout and replicas draw on
+// every device.
 //
 // The next numbers are the same after `set_random_state` as they would have been after this call.
 // Each rank of a process group has numbers of its own, and saves them in a file of its own.

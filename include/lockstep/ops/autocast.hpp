@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
+#include <utility>
+#include <vector>
 
 // Where autocast is on, an operation first calls itself with converted arguments, and with autocast
 // off. The conversions are recorded, so gradients come back in the dtype of the argument.
 namespace lockstep::detail {
 
-// The argument in `dtype` if autocast converts it, and it is a tensor; else as it is.
+inline bool autocast_converts(const Tensor& x) {
+  return x.defined() && is_floating_point(x.dtype()) && x.dtype() != Dtype::f64;
+}
+
+// The argument in `dtype` if autocast converts it, and it is a tensor or several; else as it is.
 inline Tensor autocast_argument(const Tensor& x, Dtype dtype) {
-  const bool converts = x.defined() && is_floating_point(x.dtype()) && x.dtype() != Dtype::f64;
-  return converts ? x.to(dtype) : x;
+  return autocast_converts(x) ? x.to(dtype) : x;
+}
+inline std::vector<Tensor> autocast_argument(const std::vector<Tensor>& list, Dtype dtype) {
+  std::vector<Tensor> converted;
+  for (const Tensor& x : list) converted.push_back(autocast_argument(x, dtype));
+  return converted;
 }
 template <class T>
 requires(!std::derived_from<T, Tensor>) const T& autocast_argument(const T& argument, Dtype) {
@@ -25,7 +39,12 @@ requires(!std::derived_from<T, Tensor>) const T& autocast_argument(const T& argu
 template <class F, class... Args>
 Tensor autocast_to(Dtype dtype, const F& operation, const Args&... args) {
   const AutocastGuard off(false);
-  return operation(autocast_argument(args, dtype)...);
+  try {
+    return operation(autocast_argument(args, dtype)...);
+  } catch (const DtypeError&) {
+    (void)operation(args...);  // throws an error that names the dtypes that were given
+    throw;
+  }
 }
 
 // operation(args...) in the dtype of autocast: for products.
@@ -38,6 +57,26 @@ Tensor autocast_to_half(const F& operation, const Args&... args) {
 template <class F, class... Args>
 Tensor autocast_to_f32(const F& operation, const Args&... args) {
   return autocast_to(Dtype::f32, operation, args...);
+}
+
+// Whether autocast makes one dtype of those of the tensors, which are defined.
+inline bool autocast_promotes(const std::vector<Tensor>& tensors) {
+  return is_autocast_enabled() &&
+         any_of(tensors, [&](const Tensor& x) { return x.dtype() != tensors[0].dtype(); });
+}
+inline bool autocast_promotes(const Tensor& a, const Tensor& b) {
+  return is_autocast_enabled() && a.defined() && b.defined() && a.dtype() != b.dtype();
+}
+
+// The operation on two tensors of one dtype, which under autocast is f32 where theirs differ.
+template <class Op>
+Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
+  if (autocast_promotes(a, b)) {
+    return autocast_to_f32(
+        [&op](const Tensor& x, const Tensor& y) { return apply_to_both(op, x, y); }, a, b);
+  }
+  check_same_kind(Op::name, "the first operand", a, "the second operand", b);
+  return apply(std::move(op), a, b);
 }
 
 }  // namespace lockstep::detail

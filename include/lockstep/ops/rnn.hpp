@@ -329,7 +329,9 @@ template <class Cell>
 std::vector<Tensor> recurrent(RecurrentArguments arguments, bool reverse) {
   using A = RecurrentArguments;
   auto& tensors = arguments.tensors;
-  if (is_autocast_enabled()) {
+  // With an argument that stays what it is they cannot fit, and the error names what was given.
+  const auto converts = [](const Tensor& x) { return !x.defined() || autocast_converts(x); };
+  if (is_autocast_enabled() && all_of(tensors, converts)) {
     for (Tensor& tensor : tensors) tensor = autocast_argument(tensor, autocast_dtype());
   }
   const AutocastGuard off(false);

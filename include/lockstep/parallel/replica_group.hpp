@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/function_ref.hpp>
@@ -9,6 +8,7 @@
 #include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/current_replica.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>

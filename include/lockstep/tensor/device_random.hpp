@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-// Random numbers that a kernel draws where it needs them.
+// Random numbers that a kernel or a replica draws where it needs them.
 namespace lockstep::detail {
 
 // SplitMix64's output function (Steele, Lea and Flood, 2014).

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -16,6 +18,25 @@
 #include <string>
 
 namespace lockstep {
+
+class Generator;
+
+namespace detail {
+
+// Each call gives 64 random bits.
+using RandomBits = FunctionRef<std::uint64_t()>;
+
+// Uniform in [0, 1), a multiple of 2⁻⁵³.
+inline double uniform_of(RandomBits bits) { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+// Standard normal, by Box and Muller's transform of two uniform numbers.
+double normal_of(RandomBits bits);
+
+// Calls `fill` with the bits for a tensor on `device`: those of `generator`, whose lock is held
+// meanwhile. In a replica the default generator gives way to the replica's own sequence on that
+// device, of which one number decides the whole tensor.
+void with_random_bits(Generator& generator, Device device, FunctionRef<void(RandomBits)> fill);
+
+}  // namespace detail
 
 // A source of random numbers whose sequence depends on the seed alone. It has the 64-bit Mersenne
 // Twister of the standard and distributions of its own, since the standard does not prescribe the
@@ -33,8 +54,8 @@ class Generator : detail::NonCopyable {
   // 64 random bits.
   std::uint64_t bits();
   // Uniform in [0, 1), a multiple of 2⁻⁵³.
-  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  // Standard normal, by Box and Muller's transform of two uniform numbers.
+  double uniform();
+  // Standard normal.
   double normal();
   // Uniform in [0, bound), without bias. A ValueError for a bound of 0.
   std::uint64_t below(std::uint64_t bound);
@@ -50,6 +71,9 @@ class Generator : detail::NonCopyable {
   void set_state(const std::string& state);
 
  private:
+  friend void detail::with_random_bits(Generator&, Device,
+                                       detail::FunctionRef<void(detail::RandomBits)>);
+
   struct Engine;
 
   std::mutex mutex_;
@@ -77,8 +101,9 @@ inline DeviceRandom& device_random() { return random_numbers().devices; }
 void check_uniform(const char* operation, double low, double high, Dtype dtype);
 
 // Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
-// For integers each whole number there is as likely. The bounds have passed check_uniform.
-double uniform_in(double low, double high, Dtype dtype, Generator& generator);
+// For integers each whole number there is as likely, if doubles have all of them. The bounds have
+// passed check_uniform.
+double uniform_in(double low, double high, Dtype dtype, RandomBits bits);
 
 // A copy of this thread's numbers, which continues from where they are.
 std::shared_ptr<RandomNumbers> copy_random_numbers();
@@ -86,17 +111,20 @@ std::shared_ptr<RandomNumbers> copy_random_numbers();
 }  // namespace detail
 
 // The generator that functions use by default: the process's, and in a rank of distributed::run
-// that rank's own, a copy of its caller's.
+// that rank's own, a copy of its caller's. In a replica that parallel_apply runs, tensors are
+// filled by it from the replica's own numbers instead, as dropout's are, which the seed, the device
+// and the replica decide, in whatever order the threads run.
 inline Generator& default_generator() { return detail::random_numbers().generator; }
 
-// Seeds the default generator and the random numbers that kernels draw.
+// Seeds the default generator and the random numbers that kernels and replicas draw.
 //
 // **Torch counterpart.** torch::manual_seed.
 void manual_seed(std::uint64_t seed);
 
 // Uniform in [low, high); for an integer dtype the whole numbers that are. Drawn on the host, so
-// every device gets the same numbers. A ValueError for bounds that are not finite, or the greater
-// one first; a DtypeError for a dtype that does not reach as far.
+// every device gets the same numbers, and a replica its own (default_generator). A ValueError for
+// bounds that are not finite, or the greater one first; a DtypeError for a dtype that does not
+// reach as far.
 //
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,
@@ -106,8 +134,8 @@ Tensor rand(const Shape& shape, D dtype) {
   return rand(shape, TensorOptions{.dtype = dtype});
 }
 
-// Normal with mean 0 and deviation 1. Drawn on the host, so every device gets the same numbers. A
-// DtypeError for a dtype that is not floating-point.
+// Normal with mean 0 and deviation 1. Drawn on the host as rand's are. A DtypeError for a dtype
+// that is not floating-point.
 //
 // **Torch counterpart.** torch::randn.
 Tensor randn(const Shape& shape, const TensorOptions& options = {},

@@ -15,12 +15,15 @@
 namespace lockstep::detail {
 
 template <class Draw>
-const Tensor& fill_with(const char* operation, const Tensor& tensor, Draw draw) {
+const Tensor& fill_with(const char* operation, const Tensor& tensor, Generator& generator,
+                        Draw draw) {
   check<DtypeError>(is_floating_point(tensor.dtype()), operation,
                     ": expected a tensor of floating-point dtype, got ", tensor.dtype());
   const Tensor values = empty(tensor.sizes(), {.dtype = Dtype::f64});
   auto* const data = values.mutable_data_ptr<double>();
-  for (std::int64_t i = 0; i < values.numel(); ++i) data[i] = draw();
+  with_random_bits(generator, tensor.device(), [&](RandomBits bits) {
+    for (std::int64_t i = 0; i < values.numel(); ++i) data[i] = draw(bits);
+  });
   copy_into(tensor, values);
   return tensor;
 }
@@ -81,8 +84,8 @@ LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
   if (tensor.defined() && is_floating_point(tensor.dtype())) {
     lockstep::detail::check_uniform("uniform_", a, b, tensor.dtype());
   }
-  return detail::fill_with("uniform_", tensor, [&] {
-    return lockstep::detail::uniform_in(a, b, tensor.dtype(), generator);
+  return detail::fill_with("uniform_", tensor, generator, [&](detail::RandomBits bits) {
+    return lockstep::detail::uniform_in(a, b, tensor.dtype(), bits);
   });
 }
 
@@ -91,7 +94,9 @@ LOCKSTEP_INLINE const Tensor& normal_(const Tensor& tensor, double mean, double 
   check<ValueError>(std::isfinite(mean) && std::isfinite(std) && std >= 0,
                     "normal_: expected a finite mean and a finite deviation of at least 0, got ",
                     mean, " and ", std);
-  return detail::fill_with("normal_", tensor, [&] { return mean + std * generator.normal(); });
+  return detail::fill_with("normal_", tensor, generator, [&](detail::RandomBits bits) {
+    return mean + std * detail::normal_of(bits);
+  });
 }
 
 LOCKSTEP_INLINE const Tensor& zeros_(const Tensor& tensor) {

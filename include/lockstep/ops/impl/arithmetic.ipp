@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/ops/arithmetic.hpp>
@@ -9,27 +8,14 @@
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
-#include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
-#include <utility>
 
 namespace lockstep::detail {
-
-template <class Op>
-Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
-  if (a.defined() && b.defined() && a.dtype() != b.dtype() && is_autocast_enabled()) {
-    return autocast_to_f32(
-        [&op](const Tensor& x, const Tensor& y) { return apply_to_both(std::move(op), x, y); }, a,
-        b);
-  }
-  check_same_kind(Op::name, "the first operand", a, "the second operand", b);
-  return apply(std::move(op), a, b);
-}
 
 // a + alpha · b
 template <bool subtracts>

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/shape.hpp>
@@ -69,6 +70,7 @@ inline void check_all_defined(const char* operation, const std::vector<Tensor>& 
 LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
   check<ValueError>(!tensors.empty(), "cat: expected a non-empty list of tensors");
   check_all_defined("cat", tensors);
+  if (detail::autocast_promotes(tensors)) return detail::autocast_to_f32(cat, tensors, dim);
   const Shape& first = tensors[0].sizes();
   check<ShapeError>(!first.empty(),
                     "cat: zero-dimensional tensors cannot be concatenated; use stack");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/backend/launch.hpp>
@@ -10,6 +9,7 @@
 #include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/kernels/dropout_kernel.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/current_replica.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>

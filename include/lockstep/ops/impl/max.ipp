@@ -4,13 +4,13 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/index.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/max.hpp>
-#include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/to.hpp>
@@ -115,13 +115,11 @@ LOCKSTEP_INLINE Tensor max(const Tensor& x) { return apply(detail::ExtremeOp<tru
 LOCKSTEP_INLINE Tensor min(const Tensor& x) { return apply(detail::ExtremeOp<false>{}, x); }
 
 LOCKSTEP_INLINE Tensor maximum(const Tensor& a, const Tensor& b) {
-  detail::check_same_kind("maximum", "the first operand", a, "the second operand", b);
-  return apply(detail::ExtremumOp<true>{}, a, b);
+  return detail::apply_to_both(detail::ExtremumOp<true>{}, a, b);
 }
 
 LOCKSTEP_INLINE Tensor minimum(const Tensor& a, const Tensor& b) {
-  detail::check_same_kind("minimum", "the first operand", a, "the second operand", b);
-  return apply(detail::ExtremumOp<false>{}, a, b);
+  return detail::apply_to_both(detail::ExtremumOp<false>{}, a, b);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/where_kernels.hpp>
@@ -75,6 +76,10 @@ inline Tensor number_beside(const Tensor& other, Scalar number) {
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  if (detail::autocast_promotes(a, b)) {
+    return detail::autocast_to_f32(
+        [&](const Tensor& x, const Tensor& y) { return where(condition, x, y); }, a, b);
+  }
   detail::check_same_device("where", "the condition", condition, "the first operand", a);
   detail::check_same_kind("where", "the first operand", a, "the second operand", b);
   check<DtypeError>(condition.dtype() == Dtype::boolean,

@@ -129,10 +129,40 @@ template <class T>
 struct SigmoidGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return grad * ((T{1} - y) * y); }
 };
+// The exponents that torch takes apart are, as there, products and roots: of −0 and −∞ these are
+// not always what std::pow gives.
 template <class T>
 struct Pow {
   T exponent;
-  LOCKSTEP_HD T operator()(T x) const { return std::pow(x, exponent); }
+  LOCKSTEP_HD T operator()(T x) const { return power(x, exponent); }
+  void block(std::size_t n, T* y, const T* x) const {
+    if (block_of<0>(y, x) || block_of<1>(y, x) || block_of<2>(y, x) || block_of<4>(y, x) ||
+        block_of<6>(y, x) || block_of<-1>(y, x) || block_of<-2>(y, x) || block_of<-4>(y, x)) {
+      return;
+    }
+    for (std::size_t i = 0; i < n; ++i) y[i] = std::pow(x[i], exponent);
+  }
+
+ private:
+  LOCKSTEP_HD static T power(T x, T exponent) {
+    if (exponent == T(0)) return T{1};
+    if (exponent == T(0.5)) return std::sqrt(x);
+    if (exponent == T(1)) return x;
+    if (exponent == T(2)) return x * x;
+    if (exponent == T(3)) return x * x * x;
+    if (exponent == T(-0.5)) return T{1} / std::sqrt(x);
+    if (exponent == T(-1)) return T{1} / x;
+    if (exponent == T(-2)) return T{1} / (x * x);
+    return std::pow(x, exponent);
+  }
+
+  // The block, in a loop without a choice, if the exponent is halves / 2.
+  template <int halves>
+  bool block_of(T* y, const T* x) const {
+    if (exponent != T(halves) / 2) return false;
+    map_block([](T value) { return power(value, T(halves) / 2); }, y, x);
+    return true;
+  }
 };
 template <class T>
 struct Square {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
 #include <lockstep/device/device.hpp>
@@ -11,6 +10,7 @@
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/current_replica.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>

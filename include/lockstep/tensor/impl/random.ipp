@@ -4,12 +4,14 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/current_replica.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/element.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <ios>
@@ -23,6 +25,14 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace lockstep {
+
+struct Generator::Engine {
+  std::mt19937_64 numbers;
+};
+
+}  // namespace lockstep
 
 namespace lockstep::detail {
 
@@ -66,33 +76,71 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
                     " and ", high);
 }
 
-LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, Generator& generator) {
+LOCKSTEP_INLINE double normal_of(RandomBits bits) {
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_of(bits)));
+  return radius * std::cos(2.0 * std::numbers::pi * uniform_of(bits));
+}
+
+// Uniform in [0, bound), without bias; `bound` is not 0.
+inline std::uint64_t below_of(std::uint64_t bound, RandomBits bits) {
+  const std::uint64_t limit = bound * (UINT64_MAX / bound);
+  std::uint64_t draw = bits();
+  while (draw >= limit) draw = bits();
+  return draw % bound;
+}
+
+LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, RandomBits bits) {
   if (!is_floating_point(dtype)) {
     const double first = std::ceil(low);
     const double end = std::ceil(high);
-    const double whole = first + std::floor((end - first) * generator.uniform());
+    const double whole = first + std::floor((end - first) * uniform_of(bits));
     return whole < end ? whole : first;
   }
-  const double drawn = low + (high - low) * generator.uniform();
+  const double drawn = low + (high - low) * uniform_of(bits);
   double rounded = drawn;
   dispatch_all(dtype, [&]<class T>(T) { rounded = convert<double>(convert<T>(drawn)); });
   return rounded < high ? drawn : low;
 }
 
+// The same for i64 where doubles have not all whole numbers. It wraps modulo 2⁶⁴, which is the
+// width of the widest range.
+inline std::int64_t whole_in(double low, double high, RandomBits bits) {
+  const auto whole = [](double bound) {
+    const double up = std::ceil(bound);
+    return up < 0x1p63 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(up))
+                       : std::uint64_t{1} << 63;
+  };
+  const std::uint64_t first = whole(low);
+  if (low == high) return static_cast<std::int64_t>(first);
+  const std::uint64_t width = whole(high) - first;
+  return static_cast<std::int64_t>(first + (width == 0 ? bits() : below_of(width, bits)));
+}
+
+LOCKSTEP_INLINE void with_random_bits(Generator& generator, Device device,
+                                      FunctionRef<void(RandomBits)> fill) {
+  if (!current_replica.group || &generator != &default_generator()) {
+    const std::lock_guard lock(generator.mutex_);
+    return fill(generator.engine_->numbers);
+  }
+  const RandomRange number = device_random().take(device, current_replica.index, 1);
+  const RandomRange sequence{number.bits(0), 0};
+  fill([&sequence, i = std::size_t{0}]() mutable { return sequence.bits(i++); });
+}
+
 template <class Draw>
-Tensor random_tensor(const Shape& shape, const TensorOptions& options, Draw draw) {
-  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
-  for (double& value : values) value = draw();
+Tensor random_tensor(const Shape& shape, const TensorOptions& options, Generator& generator,
+                     Draw draw) {
+  std::vector<std::invoke_result_t<Draw, RandomBits>> values(
+      static_cast<std::size_t>(numel(shape)));
+  with_random_bits(generator, options.device, [&](RandomBits bits) {
+    for (auto& value : values) value = draw(bits);
+  });
   return copy_as(from_values(values, shape), options);
 }
 
 }  // namespace lockstep::detail
 
 namespace lockstep {
-
-struct Generator::Engine {
-  std::mt19937_64 numbers;
-};
 
 LOCKSTEP_INLINE Generator::Generator(std::uint64_t seed)
     : engine_(std::make_unique<Engine>(Engine{std::mt19937_64(seed)})) {}
@@ -109,17 +157,17 @@ LOCKSTEP_INLINE std::uint64_t Generator::bits() {
   return engine_->numbers();
 }
 
+LOCKSTEP_INLINE double Generator::uniform() {
+  return detail::uniform_of([this] { return bits(); });
+}
+
 LOCKSTEP_INLINE double Generator::normal() {
-  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
-  return radius * std::cos(2.0 * std::numbers::pi * uniform());
+  return detail::normal_of([this] { return bits(); });
 }
 
 LOCKSTEP_INLINE std::uint64_t Generator::below(std::uint64_t bound) {
   check<ValueError>(bound > 0, "Generator: expected a bound of at least 1, got 0");
-  const std::uint64_t limit = bound * (UINT64_MAX / bound);
-  std::uint64_t draw = bits();
-  while (draw >= limit) draw = bits();
-  return draw % bound;
+  return detail::below_of(bound, [this] { return bits(); });
 }
 
 LOCKSTEP_INLINE std::string Generator::state() {
@@ -152,8 +200,14 @@ LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
                             double high, Generator& generator) {
   detail::check_uniform("rand", low, high, options.dtype);
-  return detail::random_tensor(
-      shape, options, [&] { return detail::uniform_in(low, high, options.dtype, generator); });
+  if (options.dtype == Dtype::i64 && std::max({-low, high, high - low}) > 0x1p53) {
+    return detail::random_tensor(shape, options, generator, [&](detail::RandomBits bits) {
+      return detail::whole_in(low, high, bits);
+    });
+  }
+  return detail::random_tensor(shape, options, generator, [&](detail::RandomBits bits) {
+    return detail::uniform_in(low, high, options.dtype, bits);
+  });
 }
 
 LOCKSTEP_INLINE Tensor randn(const Shape& shape, const TensorOptions& options,
@@ -161,7 +215,7 @@ LOCKSTEP_INLINE Tensor randn(const Shape& shape, const TensorOptions& options,
   if (!is_floating_point(options.dtype)) {
     detail::fail_dtype("randn", "a floating-point dtype", options.dtype);
   }
-  return detail::random_tensor(shape, options, [&] { return generator.normal(); });
+  return detail::random_tensor(shape, options, generator, detail::normal_of);
 }
 
 }  // namespace lockstep

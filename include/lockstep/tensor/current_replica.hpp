@@ -11,8 +11,8 @@ class ReplicaGroup;
 
 // The replica that the calling thread runs; `group` is null outside of all replicas.
 //
-// It is declared here, below parallel/, since layers with statistics of the whole batch and random
-// numbers read it, which do not know how replicas are run.
+// It is declared here, below parallel/, since random numbers and layers with statistics of the
+// whole batch read it, which do not know how replicas are run.
 struct CurrentReplica {
   ReplicaGroup* group = nullptr;
   std::size_t index = 0;
