@@ -31,9 +31,10 @@ namespace lockstep::mpi {
 // A group of the processes of a communicator, which is duplicated. All of its processes call it.
 //
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
-// when the process exits. If any process has LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in its environment,
-// or if there are more than 16 ranks, the ranks compare their calls, and calls that do not match
-// are an error on all of them; that costs one more small exchange a call.
+// when the process exits. Where the program finalises it, every operation from then on is an Error,
+// and handles may still be destroyed. If any process has LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in its
+// environment, or if there are more than 16 ranks, the ranks compare their calls, and calls that do
+// not match are an error on all of them; that costs one more small exchange a call.
 //
 // The first group of all processes, such as init_process_group's, starts a Watchdog. If a rank
 // dies, stops, ends with an exception or a status other than 0, or does not come to a collective,
@@ -42,7 +43,7 @@ namespace lockstep::mpi {
 // freed. After that the process ends without MPI_Finalize, which would wait for the missing rank.
 // Its exit status is the program's own, or 1 if that would be 0 although the program has not caught
 // the error. Most launchers end the other processes at once when one fails, before they can report
-// the error; Open MPI's mpirun lets them with --enable-recovery, MPICH's with
+// the error; Open MPI's mpirun lets them with --enable-recovery, and returns 0 then, MPICH's with
 // -disable-auto-cleanup. WatchdogOptions says how to set the time limits, and LOCKSTEP_WATCHDOG=0
 // switches the watchdog off; rank 0 alone reads both.
 //
@@ -60,6 +61,7 @@ namespace lockstep::mpi {
 // meeting and MPI_Comm_split leaves the others waiting there, or two ranks whose MPI fails at once.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::Runtime& runtime = detail::Runtime::instance();
+  detail::check_not_finalized();
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
   std::shared_ptr<distributed::detail::GroupState> state;
   runtime.thread()->between_operations([&] {
@@ -100,7 +102,10 @@ inline distributed::ProcessGroup make_world(const distributed::LaunchEnvironment
                "init_process_group: the environment (", environment.launcher, ") says rank ",
                environment.rank, " of ", environment.world_size, ", but MPI says rank ",
                world.rank(), " of ", world.size(),
-               ": start the program with the mpirun of the MPI that it was linked with");
+               ": start the program with the mpirun of the MPI that it was linked with",
+               environment.launcher == "torchrun"
+                   ? ", and unset RANK and WORLD_SIZE where they are left of another run"
+                   : "");
   return world;
 }
 

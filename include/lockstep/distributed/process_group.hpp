@@ -28,7 +28,9 @@ struct Parts;
 // ended when they return, and cost less. Tensors may be on any device and of any strides; those
 // that are written change in place, parameters too, and no operation is recorded for backward. The
 // same world gives the same bits in every run: sums are taken in the order of the ranks, half
-// precision in f32 and rounded once. (NCCL has sums of its own.)
+// precision in f32 and rounded once. (NCCL has sums of its own.) What is written shares memory with
+// no other tensor of the call, except that a rank's own part of a list or of a whole tensor may be
+// the tensor on its other side.
 //
 // **Torch counterpart.** torch.distributed's functions with async_op, and c10d::ProcessGroup.
 // **Devices and streams.** An operation comes after what is on the current stream of its tensors'
@@ -123,6 +125,11 @@ class ProcessGroup {
   // Sends `tensor` to another rank, which calls `recv` with the same dtype, number of elements and
   // tag; `recv` writes them to its `tensor`. Later operations do not wait for a message to be
   // taken.
+  //
+  // Shapes are never compared. Dtypes and numbers of elements are among threads, where another one
+  // is a ValueError on both sides; over MPI the bytes alone are counted, and another number of them
+  // is a ValueError of the receiver: the bytes of another dtype are taken as they are. NCCL
+  // compares nothing.
   //
   // A rank may send to itself, except over NCCL. Such a send has ended once the tensor is copied,
   // so that the same thread can receive it next; a `recv` that is waited for has to come after it.

@@ -66,7 +66,7 @@ class MpiCarrier final : public Carrier {
   }
   ~MpiCarrier() override {
     messages_.fail_in_flight();
-    if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
+    if (finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
       // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
@@ -82,6 +82,7 @@ class MpiCarrier final : public Carrier {
     notice_.connect(comm);
   }
 
+  std::exception_ptr mismatch() noexcept override { return notice_.mismatch(); }
   bool buffers_in_flight() const override { return carrying_ && requests_.under_way(); }
 
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
@@ -90,6 +91,7 @@ class MpiCarrier final : public Carrier {
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
     carrying_ = false;
+    check_not_finalized();
     requests_.check_usable();
     if (compares_ || !direct_ || !is_one_piece(call)) compare(call);
     requests_.together([&] {
@@ -100,6 +102,7 @@ class MpiCarrier final : public Carrier {
   }
 
   void start(const Message& message, void* data, Done done, const Stream*) override {
+    check_not_finalized();
     requests_.check_not_left();
     messages_.check(message);
     alone([&] { messages_.start(message, data, std::move(done)); });
@@ -114,6 +117,7 @@ class MpiCarrier final : public Carrier {
   }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    check_not_finalized();
     requests_.check_usable();
     const auto at = lockstep::detail::find(members, rank());
     std::unique_ptr<MpiCarrier> part;

@@ -42,10 +42,11 @@ using Done = std::function<void(std::exception_ptr)>;
 //   all_reduce      inputs: 1 part               outputs: 1 part, may be the input
 //   broadcast       inputs: 1 part at the root   outputs: 1 part at the others
 //   reduce          inputs: 1 part               outputs: 1 part at the root, may be the input
-//   all_gather      inputs: 1 part               outputs: n parts, one of them may be the input
+//   all_gather      inputs: 1 part               outputs: n parts, the own one may be the input
 //   reduce_scatter  inputs: n parts              outputs: 1 part, may be the own part of the inputs
-//   scatter         inputs: n parts at the root  outputs: 1 part
-//   gather          inputs: 1 part               outputs: n parts at the root
+//   scatter         inputs: n parts at the root  outputs: 1 part, may be the root's own
+//   gather          inputs: 1 part               outputs: n parts at the root, as all_gather's
+// Otherwise no memory that is written is another's, or read.
 // Carriers add in the order of the ranks, half precision in f32 and rounded once, so that the same
 // numbers give the same bits over each of them; NCCL alone has an order of its own.
 //
@@ -60,8 +61,8 @@ class Carrier : lockstep::detail::NonCopyable {
   int size() const { return size_; }
 
   // Runs one collective, and returns when this rank's outputs are written and nobody reads its
-  // inputs any more. Throws an Error on every rank if the calls do not match or a rank is gone. If
-  // anything else goes wrong, this rank has left.
+  // inputs any more. Throws a ValueError on every rank if the calls do not match, and for nothing
+  // else, and another Error if a rank is gone. If anything else goes wrong, this rank has left.
   virtual void run(const Call& call, std::span<const void* const> inputs,
                    std::span<void* const> outputs) = 0;
 
@@ -86,6 +87,10 @@ class Carrier : lockstep::detail::NonCopyable {
       throw;
     }
   }
+
+  // That the ranks' calls do not match, if another rank has told so; else null. Asked where an
+  // operation fails once the watchdog has found a fault: a rank may have ended because of that.
+  virtual std::exception_ptr mismatch() noexcept { return nullptr; }
 
   // After `run` or `run_on` has thrown: true if that call's inputs and outputs may still be read or
   // written, nobody knows for how long. The caller then never frees them.
