@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "io/files.hpp"
 #include "io/python_file.hpp"
@@ -66,7 +69,10 @@ TEST(DamagedSafetensors, AnyByteOfTheHeaderMayBeAnything) {
         // What is left to differ are names, which are any, and shapes of the same size.
         const auto parsed = io::detail::parse_header(damaged, kDataSize, "file");
         EXPECT_LE(parsed.tensors.size(), 11U);
-        ++unchanged;
+        const bool foreign =
+            std::any_of(parsed.tensors.begin(), parsed.tensors.end(),
+                        [](const auto& tensor) { return !tensor.foreign_dtype.empty(); });
+        ++(foreign ? refusals : unchanged);
       } catch (const DataError&) {
         ++refusals;
       }
@@ -87,7 +93,38 @@ TEST(DamagedSafetensors, HeaderLengthOutOfRange) {
 TEST(DamagedSafetensors, DtypesThatLockstepHasNot) {
   EXPECT_TRUE(refused(one("F8_E4M3", "1", "0,1", 1), "tensor \"a\" is of dtype \"F8_E4M3\""));
   EXPECT_TRUE(refused(one("f32", "1", "0,4", 4), "\"f32\""));
-  EXPECT_TRUE(refused(one("", "1", "0,4", 4), "expected F64"));
+  EXPECT_TRUE(refused(one("", "1", "0,4", 4), "tensor \"a\": expected a dtype"));
+}
+
+TEST(DamagedSafetensors, ATensorOfADtypeThatLockstepHasNotIsRefusedAlone) {
+  const TempDirectory folder;
+  const std::string header =
+      "{" + entry("a", "U8", "2", "0,2") + "," + entry("b", "F8_E4M3", "3", "2,5") + "," +
+      entry("c", "U16", "1", "5,7") + "," + entry("d", "U8", "1", "7,8") + "}";
+  write_file(folder / "file", safetensors(header, {1, 2, 3, 4, 5, 6, 7, 8}));
+  const io::SafetensorsFile file(folder / "file");
+  EXPECT_EQ(file.keys(), (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_EQ(file.get_tensor("a").to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{1, 2}));
+  EXPECT_EQ(file.get_tensor("d").to_vector<std::uint8_t>(), std::vector<std::uint8_t>{8});
+  const std::string expected = ": expected F64, F32, F16, BF16, I64, I32, U8 or BOOL";
+  const std::string where = (folder / "file").string();
+  EXPECT_TRUE(throws<DataError>([&] { file.get_tensor("b"); },
+                                where + ": tensor \"b\" is of dtype \"F8_E4M3\"" + expected));
+  EXPECT_TRUE(throws<DataError>([&] { file.get_tensor("c"); },
+                                where + ": tensor \"c\" is of dtype \"U16\"" + expected));
+  EXPECT_TRUE(throws<DataError>([&] { file.get_tensors(); }, "tensor \"b\""));
+  // Its bytes have a place in the file all the same.
+  EXPECT_TRUE(refused(one("U16", "1", "1,2", 2), "leaving a hole"));
+  EXPECT_TRUE(refused(one("U16", "1", "0,2", 3), "goes on after the 2 bytes"));
+}
+
+TEST(DamagedSafetensors, MetadataThatAreNullAreNone) {
+  const TempDirectory folder;
+  const std::string header = "{\"__metadata__\": null," + entry("a", "U8", "1", "0,1") + "}";
+  write_file(folder / "file", safetensors(header, "\7"));
+  const io::SafetensorsFile file(folder / "file");
+  EXPECT_TRUE(file.metadata().empty());
+  EXPECT_EQ(file.get_tensor("a").to_vector<std::uint8_t>(), std::vector<std::uint8_t>{7});
 }
 
 TEST(DamagedSafetensors, ShapesThatDoNotFitTheirBytes) {
@@ -143,7 +180,9 @@ TEST(DamagedSafetensors, FieldsThatAreMissingUnknownOrTwice) {
   EXPECT_TRUE(refused(safetensors(R"({"__metadata__":{},"__metadata__":{}})"), "\"__metadata__\""));
   EXPECT_TRUE(refused(safetensors(R"({"__metadata__":{"k":"1","k":"2"}})"), "\"k\" comes twice"));
   EXPECT_TRUE(refused(safetensors(R"({"__metadata__":{"k":1}})"), "expected a string"));
-  EXPECT_TRUE(refused(safetensors(R"({"__metadata__":null})"), "expected an object"));
+  EXPECT_TRUE(refused(safetensors(R"({"__metadata__":nul})"), "expected an object"));
+  EXPECT_TRUE(refused(safetensors(R"({"__metadata__":nullx})"), "expected ',' or '}'"));
+  EXPECT_TRUE(refused(safetensors(R"({"a":null})"), "expected an object"));
 }
 
 TEST(DamagedSafetensors, DeepNestingIsRefusedAtItsFirstLevel) {

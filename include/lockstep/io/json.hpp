@@ -112,6 +112,14 @@ class JsonReader {
     return value;
   }
 
+  // Reads `null`, if that comes next.
+  bool take_null() {
+    skip_space();
+    const bool comes = text_.substr(at_, 4) == "null";
+    if (comes) at_ += 4;
+    return comes;
+  }
+
   // Nothing but white space may follow.
   void end() {
     skip_space();

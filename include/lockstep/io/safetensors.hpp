@@ -52,8 +52,9 @@ void save_file(const StateDict& tensors, const std::filesystem::path& path,
 // **Threads and exceptions.** Any number of threads may read. A DataError that names the file, and
 // the byte or the tensor, for a file that cannot be read or breaks a rule of the format: a header
 // longer than the file or than 100 MB; JSON that is not as the format has it, or not UTF-8; a name
-// that comes twice; an unknown dtype; bytes that do not fit the shape, overlap, leave a hole or do
-// not end with the file; more than Shape::kMaxDims dimensions; a bool that is neither 0 nor 1.
+// that comes twice; bytes that do not fit the shape, overlap, leave a hole or do not end with the
+// file; more than Shape::kMaxDims dimensions; a bool that is neither 0 nor 1. A tensor of a dtype
+// that lockstep has not, such as F8_E4M3, is a DataError that names both when it is asked for.
 // **Example.**
 //   const io::SafetensorsFile file("net.safetensors");
 //   const Tensor weight = file.get_tensor("fc1.weight", "cuda:0");

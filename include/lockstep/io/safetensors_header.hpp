@@ -26,6 +26,7 @@ struct TensorEntry {
   Shape shape;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
+  std::string foreign_dtype = {};  // in place of `dtype`, if it is one that lockstep has not
 };
 
 struct SafetensorsHeader {
@@ -46,8 +47,8 @@ std::size_t dtype_rank(Dtype dtype);
 // The header as JSON, padded so that the data behind it is aligned.
 std::string format_header(const SafetensorsHeader& header);
 
-// Reads the header of a file that has `data_size` bytes behind it. Every size and offset of the
-// result has been checked.
+// Reads the header of a file that has `data_size` bytes behind it. Every offset of the result
+// has been checked, and every size but those of foreign dtypes.
 SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
                                const std::string& where);
 

@@ -31,6 +31,10 @@ LOCKSTEP_HD To convert(From value) {
     return convert<To>(static_cast<float>(value));
   } else if constexpr (is_half<To>) {
     return To(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bool> && std::is_floating_point_v<From>) {
+    // Of bits, since under -ffast-math NaN may compare equal to 0.
+    using Bits = std::conditional_t<sizeof(From) == 4, std::uint32_t, std::uint64_t>;
+    return (__builtin_bit_cast(Bits, value) << 1) != 0;
   } else {
     return static_cast<To>(value);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/scalar.hpp>
@@ -20,10 +21,10 @@ template <class T, class Number>
 bool reaches(Number number) {
   using Limits = std::numeric_limits<T>;
   if constexpr (std::is_floating_point_v<T>) {
-    return !(std::abs(static_cast<double>(number)) > static_cast<double>(Limits::max())) ||
-           std::isinf(static_cast<double>(number));
+    const auto real = static_cast<double>(number);
+    return !is_finite(real) || std::abs(real) <= static_cast<double>(Limits::max());
   } else if constexpr (std::is_floating_point_v<Number>) {
-    return std::trunc(number) >= static_cast<Number>(Limits::lowest()) &&
+    return is_finite(number) && std::trunc(number) >= static_cast<Number>(Limits::lowest()) &&
            number < static_cast<Number>(Limits::max()) + 1;
   } else {
     return std::cmp_greater_equal(number, +Limits::lowest()) &&
@@ -47,7 +48,8 @@ T element_of(const char* operation, Scalar number) {
     if constexpr (std::is_same_v<T, bool> || is_half<T>) {
       return convert<T>(value);
     } else if constexpr (std::is_same_v<T, std::uint8_t>) {
-      if (!reaches<T>(value) && !(value > -256 && value < 0)) fail_number<T>(operation, number);
+      const bool fits = is_finite(static_cast<double>(value)) && value > -256 && value < 256;
+      if (!fits) fail_number<T>(operation, number);
       return static_cast<T>(static_cast<std::int64_t>(value));
     } else {
       if (!reaches<T>(value)) fail_number<T>(operation, number);

@@ -4,6 +4,7 @@
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/data/weighted_random_sampler.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ LOCKSTEP_INLINE WeightedRandomSampler::WeightedRandomSampler(std::vector<double>
   double sum = 0;
   std::int64_t possible = 0;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
-    check<ValueError>(weights_[i] >= 0 && std::isfinite(weights_[i]),
+    check<ValueError>(weights_[i] >= 0 && lockstep::detail::is_finite(weights_[i]),
                       "WeightedRandomSampler: weight ", i, " is ", weights_[i],
                       ", expected a finite number of at least 0");
     sum += weights_[i];
@@ -39,7 +40,7 @@ LOCKSTEP_INLINE WeightedRandomSampler::WeightedRandomSampler(std::vector<double>
   check<ValueError>(possible >= wanted, "WeightedRandomSampler: ", possible,
                     " of the weights are above 0, at least ", wanted, " must be",
                     replacement ? "" : " to draw so many samples without replacement");
-  check<ValueError>(std::isfinite(sum),
+  check<ValueError>(lockstep::detail::is_finite(sum),
                     "WeightedRandomSampler: the sum of the weights is more "
                     "than a double can hold");
 }

@@ -75,7 +75,7 @@ LOCKSTEP_INLINE void save_file(const StateDict& tensors, const std::filesystem::
     const Tensor& tensor = entry->tensor;
     const std::uint64_t begin = end;
     end += static_cast<std::uint64_t>(tensor.numel()) * element_size(tensor.dtype());
-    header.tensors.push_back({entry->name, tensor.dtype(), tensor.sizes(), begin, end});
+    header.tensors.push_back({entry->name, tensor.dtype(), tensor.sizes(), begin, end, {}});
   }
   const std::string text = detail::format_header(header);
   check<ValueError>(text.size() <= detail::kMaxHeader, "save_file: the header would take ",
@@ -134,6 +134,10 @@ LOCKSTEP_INLINE StateDict SafetensorsFile::get_tensors(Device device) const {
 
 LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
                                              Device device) const {
+  check<DataError>(entry.foreign_dtype.empty(), file_.path().string(), ": tensor ",
+                   detail::json_string(entry.name), " is of dtype ",
+                   detail::json_string(entry.foreign_dtype),
+                   ": expected F64, F32, F16, BF16, I64, I32, U8 or BOOL");
   const Tensor host = empty(entry.shape, {.dtype = entry.dtype});
   const std::span bytes(static_cast<std::byte*>(lockstep::detail::write_on_host(host, entry.dtype)),
                         static_cast<std::size_t>(host.numel()) * element_size(entry.dtype));

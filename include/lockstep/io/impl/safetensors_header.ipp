@@ -67,13 +67,16 @@ LOCKSTEP_INLINE std::string format_header(const SafetensorsHeader& header) {
   return text;
 }
 
-inline Dtype read_dtype(JsonReader& json, const std::string& tensor) {
-  const std::string text = json.string();
+inline void read_dtype(JsonReader& json, TensorEntry& entry) {
+  std::string text = json.string();
   for (const auto& [name, dtype] : kDtypeNames) {
-    if (name == text) return dtype;
+    if (name == text) {
+      entry.dtype = dtype;
+      return;
+    }
   }
-  json.fail("tensor ", json_string(tensor), " is of dtype ", json_string(text),
-            ": expected F64, F32, F16, BF16, I64, I32, U8 or BOOL");
+  if (text.empty()) json.fail("tensor ", json_string(entry.name), ": expected a dtype");
+  entry.foreign_dtype = std::move(text);
 }
 
 inline Shape read_shape(JsonReader& json, const std::string& tensor) {
@@ -98,7 +101,7 @@ inline TensorEntry read_entry(JsonReader& json, std::string name) {
   json.object([&](const std::string& field) {
     ++fields;
     if (field == "dtype") {
-      entry.dtype = read_dtype(json, entry.name);
+      read_dtype(json, entry);
     } else if (field == "shape") {
       entry.shape = read_shape(json, entry.name);
     } else if (field == "data_offsets") {
@@ -116,6 +119,7 @@ inline TensorEntry read_entry(JsonReader& json, std::string name) {
   if (fields != 3) {
     json.fail("tensor ", json_string(entry.name), ": expected dtype, shape and data_offsets");
   }
+  if (!entry.foreign_dtype.empty()) return entry;  // nobody knows how wide its elements are
   const std::optional<std::uint64_t> bytes =
       lockstep::detail::byte_size(entry.shape, element_size(entry.dtype));
   if (!bytes || *bytes != entry.end - entry.begin) {
@@ -154,6 +158,7 @@ LOCKSTEP_INLINE SafetensorsHeader parse_header(std::string_view text, std::uint6
       header.tensors.push_back(read_entry(json, std::move(name)));
       return;
     }
+    if (json.take_null()) return;
     json.object([&](const std::string& key) { header.metadata[key] = json.string(); });
   });
   json.end();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -91,9 +92,10 @@ LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
 
 LOCKSTEP_INLINE const Tensor& normal_(const Tensor& tensor, double mean, double std,
                                       Generator& generator) {
-  check<ValueError>(std::isfinite(mean) && std::isfinite(std) && std >= 0,
-                    "normal_: expected a finite mean and a finite deviation of at least 0, got ",
-                    mean, " and ", std);
+  check<ValueError>(
+      lockstep::detail::is_finite(mean) && lockstep::detail::is_finite(std) && std >= 0,
+      "normal_: expected a finite mean and a finite deviation of at least 0, got ", mean, " and ",
+      std);
   return detail::fill_with("normal_", tensor, generator, [&](detail::RandomBits bits) {
     return mean + std * detail::normal_of(bits);
   });

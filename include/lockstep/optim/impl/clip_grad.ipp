@@ -4,6 +4,7 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -47,7 +48,7 @@ LOCKSTEP_INLINE double clip_grad_norm_(const ParameterList& parameters, double m
   double sum = 0;
   for (const Tensor& square : squares) sum += square.item();
   const double norm = std::sqrt(sum);
-  check<ValueError>(!error_if_nonfinite || std::isfinite(norm),
+  check<ValueError>(!error_if_nonfinite || lockstep::detail::is_finite(norm),
                     "clip_grad_norm_: the norm of the gradients is ", norm);
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;

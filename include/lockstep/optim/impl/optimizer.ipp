@@ -5,6 +5,7 @@
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -14,7 +15,6 @@
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -24,8 +24,8 @@
 namespace lockstep::optim {
 
 LOCKSTEP_INLINE void check_setting(const char* optimizer, const char* setting, double value) {
-  check<ValueError>(std::isfinite(value) && value >= 0, optimizer, ": expected ", setting,
-                    " to be a finite number of at least 0, got ", value);
+  check<ValueError>(lockstep::detail::is_finite(value) && value >= 0, optimizer, ": expected ",
+                    setting, " to be a finite number of at least 0, got ", value);
 }
 
 LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {

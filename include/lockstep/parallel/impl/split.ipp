@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/parallel/split.hpp>
 
 #include <algorithm>
@@ -64,11 +65,11 @@ LOCKSTEP_INLINE Split Split::sizes(std::vector<std::int64_t> sizes) {
 
 LOCKSTEP_INLINE Split Split::weights(std::vector<double> weights) {
   for (const double weight : weights) {
-    check<ValueError>(weight > 0 && std::isfinite(weight),
+    check<ValueError>(weight > 0 && detail::is_finite(weight),
                       "Split::weights: expected positive numbers, got ", weight);
   }
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  check<ValueError>(std::isfinite(sum),
+  check<ValueError>(detail::is_finite(sum),
                     "Split::weights: expected weights whose sum is finite, got ", sum);
   Split split(Rule::weights);
   split.weights_ = std::move(weights);

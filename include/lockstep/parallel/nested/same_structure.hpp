@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/module/walk/structure.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/replicas/shared_by_replicas.hpp>
@@ -9,7 +10,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,8 @@ inline constexpr bool is_list_of_numbers<T[n]> = true;
 template <class T>
 bool same_value(const T& a, const T& b) {
   if constexpr (std::is_floating_point_v<T>) {
-    return a == b || (std::isnan(a) && std::isnan(b));
+    const bool nan = is_nan(static_cast<double>(a));
+    return nan == is_nan(static_cast<double>(b)) && (nan || a == b);
   } else if constexpr (std::is_pointer_v<T>) {  // C strings
     return a && b ? std::string_view(a) == std::string_view(b) : a == b;
   } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/finite.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/print.hpp>
@@ -85,7 +86,7 @@ class TensorPrinter {
   }
 
   std::string format_real(double value) {
-    if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+    if (!is_finite(value)) return is_nan(value) ? "nan" : value < 0 ? "-inf" : "inf";
     const double size = std::abs(value);
     if (measuring_) {
       whole_ = whole_ && value == std::trunc(value);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/current_replica.hpp>
@@ -56,7 +57,7 @@ LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
 }
 
 LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double high, Dtype dtype) {
-  check<ValueError>(std::isfinite(high - low) && low <= high, operation,
+  check<ValueError>(is_finite(high - low) && low <= high, operation,
                     ": expected finite bounds, the lower one first, got ", low, " and ", high);
   dispatch_all(dtype, [&]<class T>(T) {
     // A whole number is drawn from the first one on.
@@ -64,7 +65,7 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
     for (const double number : {first, std::nextafter(high, low)}) {
       bool fits = true;
       if constexpr (is_half<T>) {
-        fits = std::isfinite(static_cast<float>(convert<T>(number)));
+        fits = is_finite(static_cast<float>(convert<T>(number)));
       } else if constexpr (!std::is_same_v<T, bool>) {
         fits = reaches<T>(number);
       }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/finite.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/ddp/bucket_assignment.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -39,7 +39,7 @@ LOCKSTEP_INLINE std::vector<std::size_t> bucket_limits(
   if (caps.empty()) return {kDefaultFirstBucketBytes, kDefaultBucketBytesCap};
   std::vector<std::size_t> limits;
   for (const double mebibytes : caps) {
-    check<ValueError>(std::isfinite(mebibytes) && mebibytes >= 0 && mebibytes < 1e9,
+    check<ValueError>(is_finite(mebibytes) && mebibytes >= 0 && mebibytes < 1e9,
                       "DistributedDataParallel: expected the size of a bucket to be a number of MiB"
                       " of at least 0, got ",
                       mebibytes);
