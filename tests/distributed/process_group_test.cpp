@@ -9,6 +9,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/sparse.hpp>
 
 #include "distributed/collective_cases.hpp"
@@ -541,6 +542,106 @@ TEST(ProcessGroup, WhatIsWrittenHasMemoryForEachOfItsElements) {
     }
     group.all_reduce(one).wait();
     EXPECT_EQ(one.to_vector<float>(), (std::vector<float>{2, 2}));
+  });
+}
+
+TEST(ProcessGroup, OutputsThatShareMemoryAreRefused) {
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    const ls::TensorOptions here{.device = group.device()};
+    const int root = group.rank();
+    const ls::Tensor whole = ls::zeros({7}, here);
+    const ls::Tensor input = ones(group, {2});
+    const auto part = [&](std::int64_t start) { return whole.narrow(0, start, 2); };
+    const auto fails = [&](const std::vector<ls::Tensor>& outputs, const char* names) {
+      EXPECT_TRUE(throws<ls::ValueError>([&] { (void)group.all_gather(outputs, input); },
+                                         "all_gather: ", names, " share memory"));
+      EXPECT_TRUE(throws<ls::ValueError>([&] { (void)group.gather(input, outputs, root); },
+                                         "gather: ", names, " share memory"));
+    };
+    fails({part(0), part(2), part(3)}, "outputs[1] and outputs[2]");
+    fails({part(3), part(0), part(4)}, "outputs[0] and outputs[2]");
+    fails({part(0), part(5), part(0)}, "outputs[0] and outputs[2]");
+    // Of strided ones it is known that the first elements are the same.
+    const ls::Tensor columns = ls::zeros({2, 3}, here);
+    const auto column = [&](std::int64_t i) { return columns.select(1, i); };
+    fails({column(0), column(2), column(0)}, "outputs[0] and outputs[2]");
+    // Memory that was lent twice.
+    std::vector<float> lent(4);
+    const auto from = [&](std::int64_t at) { return ls::from_blob(lent.data() + at, {2}); };
+    const ls::Tensor value = ls::ones({2});
+    EXPECT_TRUE(throws<ls::ValueError>(
+        [&] {
+          (void)group.all_gather({from(0), ls::zeros({2}), from(1)}, value);
+        },
+        "outputs[0] and outputs[2]"));
+
+    // In any order, side by side or with gaps; and empty ones.
+    group.all_gather({part(5), part(0), part(2)}, input).wait();
+    EXPECT_EQ(whole.to_vector<float>(), (std::vector<float>{1, 1, 1, 1, 0, 1, 1}));
+    group.all_gather({column(2), column(0), column(1)}, input).wait();
+    EXPECT_EQ(columns.to_vector<float>(), std::vector<float>(6, 1));
+    const ls::Tensor none = whole.narrow(0, 1, 0);
+    group.all_gather({none, none, none}, none).wait();
+  });
+}
+
+TEST(ProcessGroup, AnInputSharesMemoryWithTheOutputExactlyInPlaceOnly) {
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    const int own = group.rank();
+    const int other = (own + 1) % 3;
+    const ls::Tensor whole = ls::zeros({8}, {.device = group.device()});
+    const auto part = [&](std::int64_t start) { return whole.narrow(0, start, 2); };
+    const ls::Tensor all = whole.narrow(0, 0, 6);
+    const std::vector<ls::Tensor> list = {part(0), part(2), part(4)};
+    const ls::Tensor mine = list[static_cast<std::size_t>(own)];
+    const ls::Tensor others = list[static_cast<std::size_t>(other)];
+    const ls::Tensor shifted = part(2 * own + 1);
+    const auto fails = [](const auto& call, const auto&... parts) {
+      EXPECT_TRUE(throws<ls::ValueError>(call, parts...));
+    };
+    const std::string the_others = ls::detail::str("puts[", other, "]");
+    const std::string may_be = ls::detail::str("puts[", own, "], this rank's, exactly");
+    const std::string may_be_part = ls::detail::str("it may be part ", own, " of the ");
+    for (const ls::Tensor& wrong : {others, shifted}) {
+      const std::string with = wrong.is_same(others) ? the_others : "puts[";
+      fails([&] { (void)group.all_gather(list, wrong); },
+            "all_gather: the input shares memory with out", with, may_be);
+      fails([&] { (void)group.gather(wrong, list, own); },
+            "gather: the input shares memory with out", with, may_be);
+      fails([&] { (void)group.reduce_scatter(wrong, list); },
+            "reduce_scatter: the output shares memory with in", with, may_be);
+      fails([&] { (void)group.scatter(wrong, list, own); },
+            "scatter: the output shares memory with in", with, may_be);
+      fails([&] { (void)group.all_gather_into_tensor(all, wrong); },
+            "all_gather_into_tensor: the input shares memory with the output", may_be_part);
+      fails([&] { (void)group.reduce_scatter_tensor(wrong, all); },
+            "reduce_scatter_tensor: the output shares memory with the input", may_be_part);
+    }
+    // In place, but another part is the same memory.
+    fails(
+        [&] {
+          (void)group.reduce_scatter(mine, {mine, mine, mine});
+        },
+        ls::detail::str("inputs[", own == 0 ? 1 : 0, "]"));
+
+    const auto bring = [&] { mine.fill_(own + 1); };
+    const std::vector<float> gathered{1, 1, 2, 2, 3, 3};
+    bring();
+    group.all_gather(list, mine).wait();
+    EXPECT_EQ(all.to_vector<float>(), gathered);
+    group.reduce_scatter(mine, list).wait();
+    EXPECT_EQ(mine.to_vector<float>(), std::vector<float>(2, static_cast<float>(3 * (own + 1))));
+    bring();
+    group.gather(mine, own == 1 ? list : std::vector<ls::Tensor>(), 1).wait();
+    if (own == 1) {
+      EXPECT_EQ(all.to_vector<float>(), gathered);
+    }
+    group.scatter(mine, own == 1 ? list : std::vector<ls::Tensor>(), 1).wait();
+    EXPECT_EQ(mine.to_vector<float>(), std::vector<float>(2, static_cast<float>(own + 1)));
+    // What is strided goes through memory of its own.
+    const ls::Tensor square = ls::full({3, 3}, own, {.device = group.device()});
+    group.all_gather_into_tensor(square, square.narrow(1, 1, 1)).wait();
+    EXPECT_EQ(square.to_vector<float>(), (std::vector<float>{0, 0, 0, 1, 1, 1, 2, 2, 2}));
   });
 }
 

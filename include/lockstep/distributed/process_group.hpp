@@ -28,7 +28,9 @@ struct Parts;
 // ended when they return, and cost less. Tensors may be on any device and of any strides; those
 // that are written change in place, parameters too, and no operation is recorded for backward. The
 // same world gives the same bits in every run: sums are taken in the order of the ranks, half
-// precision in f32 and rounded once. (NCCL has sums of its own.)
+// precision in f32 and rounded once. (NCCL has sums of its own.) What is written shares memory with
+// no other tensor of the call, except that a rank's own part of a list or of a whole tensor may be
+// the tensor on its other side.
 //
 // **Torch counterpart.** torch.distributed's functions with async_op, and c10d::ProcessGroup.
 // **Devices and streams.** An operation comes after what is on the current stream of its tensors'

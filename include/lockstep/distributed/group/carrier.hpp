@@ -42,10 +42,11 @@ using Done = std::function<void(std::exception_ptr)>;
 //   all_reduce      inputs: 1 part               outputs: 1 part, may be the input
 //   broadcast       inputs: 1 part at the root   outputs: 1 part at the others
 //   reduce          inputs: 1 part               outputs: 1 part at the root, may be the input
-//   all_gather      inputs: 1 part               outputs: n parts, one of them may be the input
+//   all_gather      inputs: 1 part               outputs: n parts, the own one may be the input
 //   reduce_scatter  inputs: n parts              outputs: 1 part, may be the own part of the inputs
-//   scatter         inputs: n parts at the root  outputs: 1 part
-//   gather          inputs: 1 part               outputs: n parts at the root
+//   scatter         inputs: n parts at the root  outputs: 1 part, may be the root's own
+//   gather          inputs: 1 part               outputs: n parts at the root, as all_gather's
+// Otherwise no memory that is written is another's, or read.
 // Carriers add in the order of the ranks, half precision in f32 and rounded once, so that the same
 // numbers give the same bits over each of them; NCCL alone has an order of its own.
 //

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/group/operands.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -10,6 +11,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 // Checks of a collective's arguments that a rank makes without the others.
@@ -77,6 +80,71 @@ inline void check_whole(const char* operation, const char* what, const Tensor& w
                     whole.dtype(), ", the ", part_name, " of ", part.dtype());
   check<DeviceError>(whole.device() == part.device(), operation, ": the ", what, " is on ",
                      whole.device(), ", the ", part_name, " on ", part.device());
+}
+
+// The memory of which a tensor has all, from `begin` to `end`: that of its elements where they
+// follow one another, else that of the first one.
+struct OwnMemory {
+  explicit OwnMemory(const Tensor& tensor)
+      : begin(reinterpret_cast<std::uintptr_t>(tensor.impl()->data())) {
+    const auto count = static_cast<std::size_t>(tensor.numel());
+    const std::size_t first = std::min<std::size_t>(count, 1);
+    end = begin + (tensor.is_contiguous() ? count : first) * element_size(tensor.dtype());
+  }
+
+  // Addresses: memory may have been lent twice, as two storages.
+  bool meets(const OwnMemory& other) const {
+    return std::max(begin, other.begin) < std::min(end, other.end);
+  }
+
+  std::uintptr_t begin;
+  std::uintptr_t end;
+};
+
+// Throws if outputs of one call share memory, as far as that is seen (see OwnMemory).
+inline void check_outputs_apart(const char* operation, std::span<const Tensor> outputs) {
+  std::uintptr_t end = 0;  // of all before
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const OwnMemory mine(outputs[i]);
+    // Usually they lie in the order of the ranks. No memory is taken here: a rank that has none
+    // would have to tell the others.
+    for (std::size_t j = 0; mine.begin < end && j < i; ++j) {
+      check<ValueError>(!mine.meets(OwnMemory(outputs[j])), operation, ": outputs[", j,
+                        "] and outputs[", i,
+                        "] share memory: each needs memory of its own, as clone() gives it");
+    }
+    end = std::max(end, mine.end);
+  }
+}
+
+// Throws if what a call reads shares memory with what it writes, except exactly in place: the
+// tensor of one part may be part `rank` of the other side. Strided tensors may share theirs: they
+// are copied before the call, or after it.
+inline void check_in_place(const char* operation, const Parts& reads, const Parts& writes,
+                           int rank) {
+  if (reads.tensors.empty() || writes.tensors.empty()) return;
+  const bool reads_one = reads.count == 1;
+  const Parts& parts = reads_one ? writes : reads;
+  const Tensor& one = (reads_one ? reads : writes).tensors.front();
+  if (!one.is_contiguous()) return;
+  const OwnMemory mine(one);
+  const auto own = static_cast<std::size_t>(rank);
+  const bool listed = parts.tensors.size() == parts.count;
+  for (std::size_t i = 0; i < parts.tensors.size(); ++i) {
+    const OwnMemory other(parts.tensors[i]);
+    if (!parts.tensors[i].is_contiguous() || !mine.meets(other)) continue;
+    const std::uintptr_t at = listed ? other.begin : other.begin + own * (mine.end - mine.begin);
+    if (mine.begin == at && (i == own || parts.tensors.size() == 1)) continue;
+    const char* const name = reads_one ? "input" : "output";
+    const char* const side = reads_one ? "output" : "input";
+    const auto part = [&](std::size_t r) {
+      return listed ? lockstep::detail::str(side, "s[", r, ']') : lockstep::detail::str(side);
+    };
+    lockstep::detail::fail<ValueError>(
+        operation, ": the ", name, " shares memory with ", listed ? "" : "the ", part(i),
+        ": it may be ", listed ? "" : lockstep::detail::str("part ", own, " of the "), part(own),
+        ", this rank's, exactly, or needs memory of its own, as clone() gives it");
+  }
 }
 
 inline void check_members(const char* operation, const std::vector<int>& members, int size) {

@@ -117,6 +117,8 @@ LOCKSTEP_INLINE Work ProcessGroup::issue(const char* operation, detail::Collecti
   for (const Tensor& tensor : writes.tensors) detail::check_written(operation, tensor);
   if (detail::reduces(collective)) detail::check_reducible(operation, part, op);
   for (const Tensor& tensor : reads.tensors) detail::check_dense(operation, tensor);
+  detail::check_outputs_apart(operation, writes.tensors);
+  detail::check_in_place(operation, reads, writes, rank());
   const detail::Call call{.collective = collective,
                           .dtype = part.dtype(),
                           .op = op,
