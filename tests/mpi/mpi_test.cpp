@@ -93,6 +93,37 @@ dist::ProcessGroup watched_world() {
   return group;
 }
 
+// The program finalises MPI, at the end of all tests, while there are groups.
+class Finalize : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    dist::ProcessGroup group = ls::mpi::process_group();
+    const ls::Tensor value = ls::ones({2});
+    const int peer = (group.rank() + 1) % group.size();
+    const dist::Work received = group.recv(value, peer);
+    group.barrier().wait();
+    const auto finalize = [] { EXPECT_EQ(MPI_Finalize(), MPI_SUCCESS); };
+    group.impl()->thread()->between_operations(finalize);
+    const auto fails = [](const auto& call) {
+      EXPECT_TRUE(throws<ls::Error>(call, "MPI has been finalised"));
+    };
+    fails([&] { received.wait(); });
+    fails([&] { group.all_reduce(value).wait(); });
+    fails([&] { (void)group.blocking().barrier(); });
+    // One to the rank itself has ended at once.
+    if (peer != group.rank()) fails([&] { group.send(value, peer).wait(); });
+    fails([&] { (void)group.new_group({0}); });
+    fails([] { (void)ls::mpi::process_group(); });
+    ls::testing::fail_allocation(0);  // so that it leaves the group
+    EXPECT_THROW((void)group.all_reduce(value), std::bad_alloc);
+    EXPECT_TRUE(ls::testing::end_allocation_faults());
+    group = {};
+    dist::destroy_process_group();
+  }
+};
+const ::testing::Environment* const finalize =
+    ::testing::AddGlobalTestEnvironment(std::make_unique<Finalize>().release());
+
 TEST(Mpi, TheLauncherAndMpiAgree) {
   const dist::LaunchEnvironment environment = dist::launch_environment();
   EXPECT_FALSE(environment.launcher.empty());

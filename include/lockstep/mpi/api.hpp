@@ -40,4 +40,15 @@ inline void check_mpi(int code, const char* call) {
     throw mpi_error(code, call);
 }
 
+// True if nothing of MPI may be called any more.
+inline bool finalized() {
+  int finalized = 0;
+  return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized != 0;
+}
+inline void check_not_finalized() {
+  check<Error>(!finalized(),
+               "MPI has been finalised in this process already: no operation of a "
+               "process group may come after MPI_Finalize");
+}
+
 }  // namespace lockstep::mpi::detail

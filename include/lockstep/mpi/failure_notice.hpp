@@ -93,6 +93,7 @@ class FailureNotice {
   using Text = std::array<char, 1024>;
 
   void send(std::unique_ptr<Text>& text, char kind, std::string_view what) noexcept {
+    if (finalized()) return;
     // Never freed from here on: MPI may read it still.
     Text* const kept = text.release();
     if (!kept) return;

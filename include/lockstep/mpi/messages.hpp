@@ -59,6 +59,10 @@ class Messages {
   // Tells those whose message has been taken, or never will be, as when the watchdog has found a
   // fault. True while there are other messages.
   bool progress() noexcept {
+    if (finalized()) {
+      fail_in_flight();
+      return false;
+    }
     for (std::size_t i = 0; i < in_flight_.size();) {
       MessageInFlight& pending = *in_flight_[i];
       // Of receives that are alike, the earlier one gets the earlier message.
@@ -88,13 +92,14 @@ class Messages {
   // The first error of MPI's; null without one.
   std::exception_ptr failure() const { return mpi_failed_ ? error_ : nullptr; }
 
-  // Fails all messages that are under way, by what the watchdog has found, or since the group has
-  // gone. The memory that MPI may still read or write is kept for ever: unless MPI has failed, it
-  // still delivers what was sent.
+  // Fails all messages that are under way, by what the watchdog has found, or since the group or
+  // MPI has gone. The memory that MPI may still read or write is kept for ever: unless MPI has
+  // failed, it still delivers what was sent.
   void fail_in_flight() noexcept {
     leave([&](const MessageInFlight& pending) {
       return lockstep::detail::thrown_by([&] {
         if (watchdog_) watchdog_->check();
+        check_not_finalized();
         lockstep::detail::fail<Error>(pending.name(), ": the process group was destroyed");
       });
     });

@@ -66,7 +66,7 @@ class MpiCarrier final : public Carrier {
   }
   ~MpiCarrier() override {
     messages_.fail_in_flight();
-    if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
+    if (finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
       // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
@@ -90,6 +90,7 @@ class MpiCarrier final : public Carrier {
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
     carrying_ = false;
+    check_not_finalized();
     requests_.check_usable();
     if (compares_ || !direct_ || !is_one_piece(call)) compare(call);
     requests_.together([&] {
@@ -100,6 +101,7 @@ class MpiCarrier final : public Carrier {
   }
 
   void start(const Message& message, void* data, Done done, const Stream*) override {
+    check_not_finalized();
     requests_.check_not_left();
     messages_.check(message);
     alone([&] { messages_.start(message, data, std::move(done)); });
@@ -114,6 +116,7 @@ class MpiCarrier final : public Carrier {
   }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    check_not_finalized();
     requests_.check_usable();
     const auto at = lockstep::detail::find(members, rank());
     std::unique_ptr<MpiCarrier> part;

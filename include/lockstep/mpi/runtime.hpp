@@ -63,12 +63,6 @@ class Runtime {
     terminate_ = std::set_terminate(&at_terminate);
   }
 
-  // True if nothing of MPI may be called any more.
-  static bool finalized() {
-    int finalized = 0;
-    return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized != 0;
-  }
-
  private:
   friend Runtime& lockstep::detail::never_destroyed<Runtime>();
 
@@ -77,7 +71,7 @@ class Runtime {
             "communication", distributed::detail::CommunicationThread::Waits::polling)) {
     int initialized = 0;
     check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-    check<Error>(!finalized(), "MPI has been finalised in this process already");
+    check_not_finalized();
     int level = MPI_THREAD_SINGLE;
     if (initialized) {
       check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
