@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,6 +44,8 @@ struct Script {
   std::atomic<bool> waits{false};  // for a fault, which it then ends with in words of its own
   std::atomic<bool> fails{false};
   std::atomic<bool> buffers_in_flight{false};
+  std::exception_ptr mismatch{};            // what another rank has told of the calls
+  std::atomic<bool> finds_mismatch{false};  // once there is a fault
   const void* input = nullptr;
 };
 
@@ -53,8 +56,9 @@ class ScriptedCarrier final : public Carrier {
   void run(const Call&, std::span<const void* const> inputs, std::span<void* const>) override {
     ++script_.runs;
     if (!inputs.empty()) script_.input = inputs[0];
-    if (!script_.waits && !script_.fails) return;
-    while (script_.waits && !script_.watchdog->faulted()) std::this_thread::yield();
+    if (!script_.waits && !script_.fails && !script_.finds_mismatch) return;
+    while (!script_.fails && !script_.watchdog->faulted()) std::this_thread::yield();
+    check<ValueError>(!script_.finds_mismatch, "calls do not match");
     lockstep::detail::fail<Error>("connection 17 is closed");
   }
   void leave(const std::exception_ptr&) noexcept override {}
@@ -62,6 +66,7 @@ class ScriptedCarrier final : public Carrier {
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     return std::make_unique<ScriptedCarrier>(0, static_cast<int>(members.size()), script_);
   }
+  std::exception_ptr mismatch() noexcept override { return script_.mismatch; }
   bool buffers_in_flight() const override { return script_.buffers_in_flight; }
 
  private:
@@ -119,6 +124,31 @@ TEST_F(WatchdogGroup, WhatIsIssuedAfterAFaultFailsAtOnce) {
   EXPECT_TRUE(throws<WatchdogError>([&] { group.new_group({0}); }, "rank 1 has failed",
                                     "new_group of 1 ranks"));
   EXPECT_EQ(script.runs, 1);
+}
+
+// A rank may have ended because the calls do not match.
+TEST_F(WatchdogGroup, CallsThatDoNotMatchStayTheErrorAfterAFault) {
+  const auto mismatch = [](const char* text) { return std::make_exception_ptr(ValueError(text)); };
+  script.mismatch = mismatch("others told");
+  script.waits = true;
+  const Work work = group.all_reduce(zeros({3}));
+  wait_until_in_flight();
+  let_the_other_fail();
+  EXPECT_TRUE(throws<ValueError>([&] { work.wait(); }, "others told"));
+  EXPECT_TRUE(throws<ValueError>([&] { group.barrier().wait(); }, "others told"));
+  EXPECT_TRUE(throws<ValueError>([&] { group.new_group({0}); }, "others told"));
+}
+
+TEST_F(WatchdogGroup, AMismatchThatThisRankFindsStaysItsErrorAfterAFault) {
+  script.finds_mismatch = true;
+  EXPECT_TRUE(throws<ValueError>(
+      [&] {
+        const Work work = group.all_reduce(zeros({3}));
+        wait_until_in_flight();
+        let_the_other_fail();
+        work.wait();
+      },
+      "do not match"));
 }
 
 TEST_F(WatchdogGroup, AnErrorWithoutAFaultStaysWhatItIs) {

@@ -49,7 +49,7 @@ no_new_group)
 killed_no_message | killed_not_received | killed_no_new_group)
   message="rank $failing has died: its connection was lost"
   ;;
-other_length) model='collectives do not match: rank [0-9] sent more bytes than' ;;
+other_length | other_length_ends) model='collectives do not match: rank [0-9] sent more bytes than' ;;
 second_init) model="a group of $world after: rank 0 cannot watch the others: .*soon" ;;
 other_model) model='parameter 0.*is of shape.* on rank 0, but .* on rank [0-9]' ;;
 other_dtype) model='parameter 0.* and f32 on rank 0, but .* and f64 on rank [0-9]' ;;

@@ -18,12 +18,14 @@
 //   sleeps for ever                 no_new_group
 //   is killed                       killed_no_new_group
 // or it has made another model, other_model, or one of another dtype, other_dtype, or its part of a
-// collective has another length, other_length. second_init is no fault of a rank: all of them
+// collective has another length, other_length, or that too and it ends at once, other_length_ends.
+// second_init is no fault of a rank: all of them
 // initialise the process group after they have failed to. Each of the
 // others prints its number and the error that it gets; fault.sh checks them, and finds processes by
 // MARK.
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/distributed/init.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
@@ -111,19 +113,25 @@ void exchange(const std::string& fault, int peer, const ls::distributed::Process
 }
 
 // A broadcast that the root and the ranks with its length are done with before the rank that
-// `differs` has found anything. Another group is as good as before.
-void broadcast(bool differs, const ls::distributed::ProcessGroup& group) {
+// `differs` has found anything. Another group is as good as before, unless that rank `ends` then:
+// the others know of that before they learn in the group why.
+void broadcast(bool differs, bool ends, const ls::distributed::ProcessGroup& group) {
   std::vector<int> all(static_cast<std::size_t>(group.size()));
   std::iota(all.begin(), all.end(), 0);
   const ls::distributed::ProcessGroup rest = group.new_group(all);
   std::exception_ptr error;
   try {
     group.broadcast(ls::zeros({differs ? 900'000 : 1'000'000}), group.size() - 2).wait();
-    group.barrier().wait();
+    if (!ends) group.barrier().wait();
   } catch (const std::exception&) {
+    if (ends) throw;
     error = std::current_exception();
   }
-  rest.barrier().wait();
+  try {
+    rest.barrier().wait();
+  } catch (const ls::distributed::WatchdogError&) {
+    group.barrier().wait();
+  }
   if (error) std::rethrow_exception(error);
 }
 
@@ -169,7 +177,9 @@ int main(int argc, char** argv) {
   if (fails && message == "no_new_group") fault_main::fail("sleeps", world);
   if (fails && message.rfind("killed_", 0) == 0) ::raise(SIGKILL);
   try {
-    if (message == "other_length") fault_main::broadcast(fails, world);
+    if (message.rfind("other_length", 0) == 0) {
+      fault_main::broadcast(fails, message == "other_length_ends", world);
+    }
     if (!fails) fault_main::exchange(argv[1], std::atoi(argv[2]), world);
     fault_main::train(fault, world);
   } catch (const std::exception& error) {

@@ -10,7 +10,7 @@ function(add_mpi_fault_tests name)
     foreach(fault IN ITEMS killed stopped sleeps throws fewer_batches other_call other_model
                            other_dtype killed_of_rank_0 stopped_of_rank_0 fewer_batches_of_rank_0
                            no_message not_received killed_no_message killed_not_received
-                           other_length second_init no_new_group killed_no_new_group)
+                           other_length other_length_ends second_init no_new_group killed_no_new_group)
       # Their time limits pass one by one, and the first rank that gives up ends the others.
       if(world GREATER 2 AND fault MATCHES "^no.*(message|received)$")
         continue()

@@ -67,7 +67,27 @@ class FailureNotice {
   // only once in a while.
   int look() noexcept {
     constexpr int kBetween = 64;
-    if (++looks_ % kBetween != 0) return MPI_SUCCESS;
+    return ++looks_ % kBetween == 0 ? take() : MPI_SUCCESS;
+  }
+
+  // The error that the first of the others has told: a ValueError or a RankGone; null as long as
+  // nobody has.
+  const std::exception_ptr& told() const { return told_; }
+  // The RankGone of `rank`; null as long as that has not told that it has failed.
+  const std::exception_ptr& gone(int rank) const { return gone_[static_cast<std::size_t>(rank)]; }
+  // The ValueError of the first that has told that calls do not match, if it has come by now.
+  std::exception_ptr mismatch() noexcept {
+    // MPI may bring in a later look what has come before the first one.
+    constexpr int kLooks = 1000;
+    for (int i = 0; !mismatch_ && i < kLooks && !finalized() && take() == MPI_SUCCESS; ++i) {
+    }
+    return mismatch_;
+  }
+
+ private:
+  using Text = std::array<char, 1024>;
+
+  int take() noexcept {
     int found = 0;
     int length = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
@@ -82,15 +102,6 @@ class FailureNotice {
     if (code == MPI_SUCCESS) keep(status.MPI_SOURCE, text);
     return code;
   }
-
-  // The error that the first of the others has told: a ValueError or a RankGone; null as long as
-  // nobody has.
-  const std::exception_ptr& told() const { return told_; }
-  // The RankGone of `rank`; null as long as that has not told that it has failed.
-  const std::exception_ptr& gone(int rank) const { return gone_[static_cast<std::size_t>(rank)]; }
-
- private:
-  using Text = std::array<char, 1024>;
 
   void send(std::unique_ptr<Text>& text, char kind, std::string_view what) noexcept {
     if (finalized()) return;
@@ -118,7 +129,11 @@ class FailureNotice {
     } catch (const std::exception&) {
       error = std::make_exception_ptr(distributed::detail::RankGoneWithoutMemory(from, spare_));
     }
-    if (text.front() == kGone) gone_[static_cast<std::size_t>(from)] = error;
+    if (text.front() == kGone) {
+      gone_[static_cast<std::size_t>(from)] = error;
+    } else if (!mismatch_) {
+      mismatch_ = error;
+    }
     if (!told_) told_ = std::move(error);
   }
 
@@ -131,6 +146,7 @@ class FailureNotice {
   // What the others have told.
   const distributed::RankGone spare_{""};
   std::exception_ptr told_;
+  std::exception_ptr mismatch_;
   std::vector<std::exception_ptr> gone_;  // of each rank
 };
 

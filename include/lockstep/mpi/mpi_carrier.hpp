@@ -82,6 +82,7 @@ class MpiCarrier final : public Carrier {
     notice_.connect(comm);
   }
 
+  std::exception_ptr mismatch() noexcept override { return notice_.mismatch(); }
   bool buffers_in_flight() const override { return carrying_ && requests_.under_way(); }
 
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }

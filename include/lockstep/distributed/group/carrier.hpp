@@ -61,8 +61,8 @@ class Carrier : lockstep::detail::NonCopyable {
   int size() const { return size_; }
 
   // Runs one collective, and returns when this rank's outputs are written and nobody reads its
-  // inputs any more. Throws an Error on every rank if the calls do not match or a rank is gone. If
-  // anything else goes wrong, this rank has left.
+  // inputs any more. Throws a ValueError on every rank if the calls do not match, and for nothing
+  // else, and another Error if a rank is gone. If anything else goes wrong, this rank has left.
   virtual void run(const Call& call, std::span<const void* const> inputs,
                    std::span<void* const> outputs) = 0;
 
@@ -87,6 +87,10 @@ class Carrier : lockstep::detail::NonCopyable {
       throw;
     }
   }
+
+  // That the ranks' calls do not match, if another rank has told so; else null. Asked where an
+  // operation fails once the watchdog has found a fault: a rank may have ended because of that.
+  virtual std::exception_ptr mismatch() noexcept { return nullptr; }
 
   // After `run` or `run_on` has thrown: true if that call's inputs and outputs may still be read or
   // written, nobody knows for how long. The caller then never frees them.

@@ -92,14 +92,19 @@ class GroupLink : lockstep::detail::NonCopyable {
 
  private:
   // Runs `body`, in which the rank waits for the others. Once a fault is known it throws that:
-  // whatever `body` throws then follows from it.
+  // whatever `body` throws then follows from it, but for calls that do not match, from which the
+  // fault may follow.
   template <class Body>
   void within(const Call& call, const Body& body) {
     const InCollective here(watch_.progress(), call);
     try {
       watch_.check();
       body();
+    } catch (const ValueError&) {
+      throw;
     } catch (...) {
+      const std::exception_ptr mismatch = watch_.faulted() ? carrier_->mismatch() : nullptr;
+      if (mismatch) std::rethrow_exception(mismatch);
       watch_.check();
       throw;
     }
