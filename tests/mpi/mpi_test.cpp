@@ -316,6 +316,16 @@ TEST(Mpi, MessagesOfAnotherSizeAreAnErrorWhereTheyArrive) {
   group.barrier().wait();
 }
 
+TEST(Mpi, MessagesOfAnotherDtypeAreTakenAsBytes) {
+  if (world().size() == 1) return;
+  if (world().rank() == 0) world().send(ls::full({2, 1}, 1), 1).wait();
+  if (world().rank() == 1) {
+    const ls::Tensor bits = ls::zeros({2}, {.dtype = ls::Dtype::i32});
+    world().recv(bits, 0).wait();
+    EXPECT_EQ(bits.to_vector<std::int32_t>(), std::vector<std::int32_t>(2, 0x3F800000));
+  }
+}
+
 // Where rank 0 expects less than rank 1 sends: an MPI may write behind the memory that it is given.
 // `exchange` is called with a group of these two and a tensor, on rank 0 a part of a longer one.
 template <class Exchange>

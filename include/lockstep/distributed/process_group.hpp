@@ -126,6 +126,11 @@ class ProcessGroup {
   // tag; `recv` writes them to its `tensor`. Later operations do not wait for a message to be
   // taken.
   //
+  // Shapes are never compared. Dtypes and numbers of elements are among threads, where another one
+  // is a ValueError on both sides; over MPI the bytes alone are counted, and another number of them
+  // is a ValueError of the receiver: the bytes of another dtype are taken as they are. NCCL
+  // compares nothing.
+  //
   // A rank may send to itself, except over NCCL. Such a send has ended once the tensor is copied,
   // so that the same thread can receive it next; a `recv` that is waited for has to come after it.
   //
