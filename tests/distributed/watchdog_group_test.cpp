@@ -123,6 +123,13 @@ TEST_F(WatchdogGroup, WhatIsIssuedAfterAFaultFailsAtOnce) {
       throws<WatchdogError>([&] { group.send(zeros({1}), 1).wait(); }, "rank 1 has failed"));
   EXPECT_TRUE(throws<WatchdogError>([&] { group.new_group({0}); }, "rank 1 has failed",
                                     "new_group of 1 ranks"));
+  const ProcessGroup again(
+      std::make_shared<GroupState>(std::make_unique<ScriptedCarrier>(0, 2, script),
+                                   std::make_shared<detail::CommunicationThread>(), Device(),
+                                   GroupWatch(script.watchdog, {0, 1})));
+  EXPECT_TRUE(
+      throws<WatchdogError>([&] { again.barrier().wait(); },
+                            "this rank, 0, is in collective #1, barrier of group 2 of all ranks"));
   EXPECT_EQ(script.runs, 1);
 }
 

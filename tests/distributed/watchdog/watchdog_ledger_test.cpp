@@ -351,7 +351,26 @@ TEST_F(Ledger, ARankInAnotherGroupsCollectiveIsFoundThere) {
   all_heard(62s);
   EXPECT_EQ(found(), Texts{"rank 1 has not come to a collective for 61 s; ranks 0, 2 wait for it "
                            "in collective #4, all_reduce(sum) of 4 x f32; it has been in "
-                           "collective #9, broadcast of 2 x f32 with root 0 for 59 s"});
+                           "collective #9, broadcast of 2 x f32 with root 0 of the group of ranks "
+                           "0, 1 for 59 s"});
+}
+
+TEST_F(Ledger, TheGroupIsNamedInEachFault) {
+  const WatchdogLedger::GroupKey pair{{2, 0}, 0};
+  const WatchdogLedger::GroupKey again{{2, 0}, 1};
+  const WatchdogLedger::GroupKey all{{0, 1, 2}, 1};
+  for (const int rank : {0, 2}) inside(rank, 1, 1s, "barrier", pair);
+  all_heard(62s);
+  inside(0, 3, 62s, "barrier", again);
+  inside(2, 3, 62s, "reduce", again);
+  inside(0, 4, 62s, "barrier", all);
+  inside(1, 4, 62s, "reduce", all);
+  EXPECT_EQ(found(), (Texts{"rank 2 has been in collective #1, barrier of the group of ranks 2, 0 "
+                            "for 61 s, which all ranks of its group have come to",
+                            "rank 2 is in collective #3, reduce of group 2 of ranks 2, 0, but rank "
+                            "0 is in barrier: all ranks must call the same",
+                            "rank 1 is in collective #4, reduce of group 2 of all ranks, but rank "
+                            "0 is in barrier: all ranks must call the same"}));
 }
 
 // Of two that wait, the one that is further behind tells who is missing.

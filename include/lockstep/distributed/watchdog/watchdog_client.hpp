@@ -49,12 +49,13 @@ class WatchdogClient : lockstep::detail::NonCopyable {
                  const WatchdogOptions& options, std::function<void()> on_fault,
                  std::atomic<bool>& faulted)
       : rank_(rank),
+        size_(size),
         options_(options),
         on_fault_(std::move(on_fault)),
         faulted_(faulted),
         clock_(options.interval),
         loop_(kMaxWatchdogFrame) {
-    loop_.add(greet(size, address, deadline));
+    loop_.add(greet(address, deadline));
     last_frame_ = clock_.now();
   }
   ~WatchdogClient() { leave(); }
@@ -92,7 +93,8 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     const std::lock_guard lock(mutex_);
     for (const Watched& watched : groups_) {
       const auto snapshot = watched.shared->progress.snapshot();
-      if (snapshot && snapshot->inside) return describe(snapshot->number, text(snapshot->call));
+      if (!snapshot || !snapshot->inside) continue;
+      return describe(snapshot->number, text(snapshot->call)) + name_of(watched);
     }
     return {};
   }
@@ -136,15 +138,18 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   };
 
   static std::string text(const Call& call) { return lockstep::detail::str(call); }
+  std::string name_of(const Watched& watched) const {
+    return WatchdogLedger::name_of(watched.key, size_);
+  }
 
-  Descriptor greet(int size, const WatchdogAddress& address, const Deadline& deadline) const {
+  Descriptor greet(const WatchdogAddress& address, const Deadline& deadline) const {
     // Rank 0 listens before it tells its address: if nobody is there, it has ended.
     Descriptor socket =
         connect_to(address.host, address.port, deadline, ConnectAttempts::until_refused);
     const std::string hello = FrameWriter(ToServer::hello)
                                   .number(address.token)
                                   .number(static_cast<std::int32_t>(rank_))
-                                  .number(static_cast<std::int32_t>(size))
+                                  .number(static_cast<std::int32_t>(size_))
                                   .take();
     std::string answer;
     int error = send_all(socket, hello, deadline);
@@ -287,7 +292,8 @@ class WatchdogClient : lockstep::detail::NonCopyable {
         const std::uint64_t last_of_rank_0 = known == of_rank_0_.end() ? 0 : known->second;
         if (lockstep::detail::find(ranks, 0) != ranks.end() &&
             watched.last.number > last_of_rank_0) {
-          found = {Fault::Kind::left, 0, "rank 0 has ended" + after(last_of_rank_0)};
+          found = {Fault::Kind::left, 0,
+                   "rank 0 has ended" + after(last_of_rank_0) + name_of(watched)};
         } else if (now - watched.since > options_.collective_timeout) {
           found = {Fault::Kind::stuck, -1,
                    lockstep::detail::str("rank ", rank_, " has waited for ",
@@ -338,6 +344,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   }
 
   const int rank_;
+  const int size_;
   const WatchdogOptions options_;
   const std::function<void()> on_fault_;  // called by the thread, once
   std::atomic<bool>& faulted_;            // written by the thread alone

@@ -49,6 +49,20 @@ class WatchdogLedger {
   WatchdogLedger(int size, Time join_timeout, const WatchdogOptions& options)
       : join_timeout_(join_timeout), options_(options), ranks_(static_cast<std::size_t>(size)) {}
 
+  // " of the group of ranks 0, 2", or " of group 2 of" these if one was made before it; nothing for
+  // the first group of all `size` ranks.
+  static std::string name_of(const GroupKey& key, int size) {
+    const auto& [ranks, before] = key;
+    const bool all = ranks.size() == static_cast<std::size_t>(size);
+    if (all && before == 0) return {};
+    std::string text = before == 0 ? " of the group" : str(" of group ", before + 1);
+    text += all ? " of all ranks" : " of ranks ";
+    for (std::size_t i = 0; !all && i < ranks.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    return text;
+  }
+
   int size() const { return static_cast<int>(ranks_.size()); }
   bool has_joined(int rank) const { return of(rank).last_frame.has_value(); }
 
@@ -243,15 +257,7 @@ class WatchdogLedger {
     text += waiting.size() == 1 ? " waits for it in " : " wait for it in ";
     return text + describe(first.number, first.call) + name_of(key);
   }
-  // " of the group of ranks 0, 2", or nothing if it is the group of all ranks.
-  std::string name_of(const GroupKey& key) const {
-    if (key.first.size() == ranks_.size()) return {};
-    std::string text = " of the group of ranks ";
-    for (std::size_t i = 0; i < key.first.size(); ++i) {
-      text += (i == 0 ? "" : ", ") + std::to_string(key.first[i]);
-    }
-    return text;
-  }
+  std::string name_of(const GroupKey& key) const { return name_of(key, size()); }
 
   // What a rank that others wait for does instead of coming.
   std::string activity_of(int rank, const Position& here, Time since, Time now) const {
@@ -259,7 +265,7 @@ class WatchdogLedger {
       const std::size_t at = index(key, rank);
       if (at == group.size() || !group[at].position.inside) continue;
       const Position& there = group[at].position;
-      return str("it has been in ", describe(there.number, there.call), " for ",
+      return str("it has been in ", describe(there.number, there.call), name_of(key), " for ",
                  whole_seconds(now - group[at].since));
     }
     if (here.number == 0) return "it has been in no collective yet";
@@ -273,8 +279,9 @@ class WatchdogLedger {
       const Position& other = group[i].position;
       if (!other.inside || other.number != mine.number || other.call == mine.call) continue;
       note(Fault::Kind::mismatched, rank,
-           str("rank ", rank, " is in ", describe(mine.number, mine.call), ", but rank ",
-               key.first[i], " is in ", other.call, ": all ranks must call the same"));
+           str("rank ", rank, " is in ", describe(mine.number, mine.call), name_of(key),
+               ", but rank ", key.first[i], " is in ", other.call,
+               ": all ranks must call the same"));
     }
   }
 
@@ -306,7 +313,7 @@ class WatchdogLedger {
     faults_.push_back(
         {Fault::Kind::stuck, -1,
          str("rank ", rank_waiting, " has been in ",
-             describe(waiting->position.number, waiting->position.call), " for ",
+             describe(waiting->position.number, waiting->position.call), name_of(key), " for ",
              whole_seconds(now - waiting->since), ", which all ranks of its group have come to")});
   }
 
