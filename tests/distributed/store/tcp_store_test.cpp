@@ -128,7 +128,7 @@ TEST(TCPStore, AServerThatIsNotThereIsNamedWithThePortAndTheTimeLimit) {
   const std::uint16_t port = free_port();
   EXPECT_TRUE(throws<NetworkError>(
       [&] { TCPStore("127.0.0.1", {.port = port, .timeout = milliseconds(30)}); },
-      "127.0.0.1:" + std::to_string(port), "0.03 s", "refused"));
+      "127.0.0.1:" + std::to_string(port), " within 0.03 s: ", "refused: nobody listens there"));
   EXPECT_TRUE(throws<NetworkError>(
       [&] { TCPStore("no-such-host.invalid", {.port = port, .timeout = milliseconds(1)}); },
       "no-such-host.invalid"));
@@ -172,7 +172,8 @@ TEST(TCPStore, AnEmptyAnswerIsAnError) {
     EXPECT_EQ(detail::receive_frame(socket, greeting, 100, patience()), 0);
   });
   EXPECT_TRUE(throws<StoreError>([&] { TCPStore("localhost", {.port = listener.port}); },
-                                 std::to_string(listener.port), std::strerror(EPROTO)));
+                                 std::to_string(listener.port), "it is no TCPStore",
+                                 std::strerror(EPROTO)));
   other.get();
 }
 

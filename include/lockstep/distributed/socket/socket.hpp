@@ -217,9 +217,10 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
   constexpr std::chrono::milliseconds kLongestAttempt{10000};
   constexpr std::chrono::milliseconds kLongestPause{200};
   std::string reason;
+  bool refused = false;
   for (Pause pause(kLongestPause);; pause(deadline)) {
     const Addresses addresses = resolve(host.c_str(), port, reason);
-    bool refused = addresses != nullptr;
+    refused = addresses != nullptr;
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       Descriptor socket = open_socket(address->ai_family);
       const Deadline attempt(
@@ -236,8 +237,11 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
         (attempts == ConnectAttempts::until_refused && refused) || deadline.passed())
       break;
   }
-  lockstep::detail::fail<NetworkError>("cannot connect to ", endpoint(host, port), " within ",
-                                       Seconds{deadline.timeout()}, ": ", reason);
+  const std::string limit = lockstep::detail::str(" within ", Seconds{deadline.timeout()});
+  const bool known = attempts != ConnectAttempts::until_deadline;
+  lockstep::detail::fail<NetworkError>(
+      "cannot connect to ", endpoint(host, port), deadline.passed() ? limit : "", ": ", reason,
+      refused ? ": nobody listens there" : "", refused && known ? " any more" : "");
 }
 
 }  // namespace lockstep::distributed::detail

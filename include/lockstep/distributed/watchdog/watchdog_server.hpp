@@ -106,12 +106,15 @@ class WatchdogServer : lockstep::detail::NonCopyable {
   }
 
   void welcome(Connection& connection, FrameReader& frame) {
-    // Whoever does not know the token is of another run, or no watchdog at all.
-    check<BadFrame>(frame.number<std::uint64_t>() == token_, "another run's token");
+    const bool known = frame.number<std::uint64_t>() == token_;
     const int rank = frame.number<std::int32_t>();
     const int size = frame.number<std::int32_t>();
     std::string reason;
-    if (size != ledger_.size()) {
+    if (!known) {
+      reason =
+          "the value of key 'watchdog' in the store is of another run, whose token it has: each "
+          "run needs a store, or a PrefixStore, of its own";
+    } else if (size != ledger_.size()) {
       reason = lockstep::detail::str("rank ", rank, " says that there are ", size,
                                      " ranks, rank 0 that there are ", ledger_.size());
     } else if (rank < 0 || rank >= size) {

@@ -68,7 +68,7 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
   // Sends a request and returns the reply. A connection on which anything goes wrong is of no more
   // use: a late reply must not be taken for that to the next request.
   std::string converse(const Descriptor& connection, const std::string& request,
-                       const Deadline& deadline, bool waits) const {
+                       const Deadline& deadline, bool waits, bool greets = false) const {
     int error = send_all(connection, request, answer_by(deadline));
     if (error == 0 && waits && !await(connection, POLLIN, deadline)) {
       error = send_all(connection, frame_of({StoreRequest::cancel}), answer_by(deadline));
@@ -80,9 +80,10 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
     if (error == 0 && reply.empty()) error = EPROTO;
     check<StoreError>(
         error == 0, name(),
-        error == ETIMEDOUT
-            ? " does not answer"
-            : ": the connection was lost, as when the process that has the server ends",
+        error == ETIMEDOUT ? " does not answer"
+        : greets ? ": what listens there has refused the connection: it is no TCPStore, or one of "
+                   "another version of lockstep, or has just ended"
+                 : ": the connection was lost, as when the process that has the server ends",
         ": ", std::strerror(error));
     return reply;
   }
@@ -99,7 +100,7 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
     // localhost, which some containers lack.
     Descriptor connection = connect_to(server_ ? "127.0.0.1" : host_, port_, deadline, attempts);
     converse(connection, FrameWriter(StoreRequest::hello).text(kStoreGreeting).take(), deadline,
-             false);
+             false, true);
     return connection;
   }
 
