@@ -102,7 +102,10 @@ inline distributed::ProcessGroup make_world(const distributed::LaunchEnvironment
                "init_process_group: the environment (", environment.launcher, ") says rank ",
                environment.rank, " of ", environment.world_size, ", but MPI says rank ",
                world.rank(), " of ", world.size(),
-               ": start the program with the mpirun of the MPI that it was linked with");
+               ": start the program with the mpirun of the MPI that it was linked with",
+               environment.launcher == "torchrun"
+                   ? ", and unset RANK and WORLD_SIZE where they are left of another run"
+                   : "");
   return world;
 }
 

@@ -132,6 +132,11 @@ TEST(Mpi, TheLauncherAndMpiAgree) {
   EXPECT_EQ(environment.local_rank, environment.rank);
   EXPECT_EQ(world().device(), ls::Device());
   EXPECT_TRUE(throws<ls::Error>([] { (void)dist::init_process_group(); }, "already"));
+  dist::LaunchEnvironment left = environment;
+  left.launcher = "torchrun";
+  ++left.world_size;
+  EXPECT_TRUE(throws<ls::Error>([&] { (void)ls::mpi::detail::make_world(left); },
+                                "(torchrun) says rank", "unset RANK and WORLD_SIZE"));
 }
 
 TEST(Mpi, ReducesEveryDtypeByEveryOperationInRankOrder) {

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace lockstep::distributed::detail {
 
@@ -39,6 +41,24 @@ inline constexpr LaunchVariables kLaunchVariables[] = {
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", true},
 };
 
+// The launcher's rank or world size is set without the other one.
+[[noreturn]] inline void fail_incomplete(const LaunchVariables& names) {
+  std::vector<const char*> all = {names.rank, names.world_size, names.local_rank};
+  if (names.launcher == kLaunchVariables[0].launcher) {
+    all.insert(all.end(), {"MASTER_ADDR", "MASTER_PORT"});
+  }
+  std::string set;
+  std::string missing;
+  for (const char* const name : all) {
+    std::string& list = std::getenv(name) ? set : missing;
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  }
+  lockstep::detail::fail<ValueError>(
+      "environment variable ", std::getenv(names.rank) ? names.world_size : names.rank,
+      " expected, but not set. Of those of ", names.launcher, ", ", set, " are set, ", missing,
+      " are not: unset what is left of another run, or set the others");
+}
+
 }  // namespace lockstep::distributed::detail
 
 namespace lockstep::distributed {
@@ -50,8 +70,7 @@ LOCKSTEP_INLINE LaunchEnvironment launch_environment() {
     const std::optional<int> rank = detail::number_in_environment(
         names.rank, 0, size ? *size - 1 : std::numeric_limits<int>::max());
     if (!size && (!rank || names.rank_without_size)) continue;
-    check<ValueError>(size && rank, "environment variable ", size ? names.rank : names.world_size,
-                      " expected, but not set: ", size ? names.world_size : names.rank, " is");
+    if (!size || !rank) detail::fail_incomplete(names);
     result.launcher = names.launcher;
     result.rank = *rank;
     result.world_size = *size;
