@@ -43,7 +43,7 @@ namespace lockstep::mpi {
 // freed. After that the process ends without MPI_Finalize, which would wait for the missing rank.
 // Its exit status is the program's own, or 1 if that would be 0 although the program has not caught
 // the error. Most launchers end the other processes at once when one fails, before they can report
-// the error; Open MPI's mpirun lets them with --enable-recovery, MPICH's with
+// the error; Open MPI's mpirun lets them with --enable-recovery, and returns 0 then, MPICH's with
 // -disable-auto-cleanup. WatchdogOptions says how to set the time limits, and LOCKSTEP_WATCHDOG=0
 // switches the watchdog off; rank 0 alone reads both.
 //
