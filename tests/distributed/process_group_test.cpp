@@ -633,7 +633,9 @@ TEST(ProcessGroup, AnInputSharesMemoryWithTheOutputExactlyInPlaceOnly) {
     EXPECT_EQ(mine.to_vector<float>(), std::vector<float>(2, static_cast<float>(3 * (own + 1))));
     bring();
     group.gather(mine, own == 1 ? list : std::vector<ls::Tensor>(), 1).wait();
-    if (own == 1) EXPECT_EQ(all.to_vector<float>(), gathered);
+    if (own == 1) {
+      EXPECT_EQ(all.to_vector<float>(), gathered);
+    }
     group.scatter(mine, own == 1 ? list : std::vector<ls::Tensor>(), 1).wait();
     EXPECT_EQ(mine.to_vector<float>(), std::vector<float>(2, static_cast<float>(own + 1)));
     // What is strided goes through memory of its own.

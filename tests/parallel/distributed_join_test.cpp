@@ -465,7 +465,7 @@ struct Counter {
     explicit Hook(Counter& owner) : counter(owner) {}
     ~Hook() override { counter.context.reset(); }
     void begin(const JoinContext& join) override { counter.context.emplace(join); }
-    void main_hook(int phase, const JoinCodes&) override {
+    void main_hook(int phase, const JoinExchange&) override {
       EXPECT_EQ(phase, 7);
       (void)counter.sum(0);
     }
@@ -520,10 +520,10 @@ TEST(Join, APhaseOutOfRangeIsRefused) {
 }
 
 TEST(Join, ARoundKnowsTheRanksOfItsGroupAlone) {
-  const JoinCodes round({3, 0});
-  EXPECT_EQ(round.code(0), 3);
+  const JoinExchange exchange({3, 0});
+  EXPECT_EQ(exchange.code(0), 3);
   for (const int rank : {-1, 2}) {
-    EXPECT_TRUE(throws<IndexError>([&] { (void)round.code(rank); },
+    EXPECT_TRUE(throws<IndexError>([&] { (void)exchange.code(rank); },
                                    "expected a rank from 0 to 1, got " + std::to_string(rank)));
   }
 }

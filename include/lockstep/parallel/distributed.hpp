@@ -224,11 +224,11 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
       model_.join_.emplace(context);
       reducer_ = std::move(reducer);
     }
-    void main_hook(int phase, const JoinCodes& round) override {
+    void main_hook(int phase, const JoinExchange& exchange) override {
       if (phase == kBackward) {
-        reducer_->shadow(round);
+        reducer_->shadow(exchange);
       } else if (model_.options_.forward_sync_buffers) {
-        model_.synchronize_buffers(round.first_active());
+        model_.synchronize_buffers(exchange.first_active());
       }
     }
     void post_hook(int last_rank) override {

@@ -24,14 +24,14 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
     const std::shared_ptr<JoinState>& state, const std::vector<std::unique_ptr<JoinHook>>& hooks) {
   const JoinContext context(state, 0);
   for (;;) {
-    const JoinCodes round = context.meet_joined();
-    if (round.active() == 0) break;
-    const std::int32_t code = round.code(round.first_active());
+    const JoinExchange exchange = context.meet_joined();
+    if (exchange.active() == 0) break;
+    const std::int32_t code = exchange.code(exchange.first_active());
     const auto joinable = static_cast<std::size_t>(JoinContext::joinable_of(code));
-    check<ValueError>(joinable < hooks.size(), "join: rank ", round.first_active(), " has ",
+    check<ValueError>(joinable < hooks.size(), "join: rank ", exchange.first_active(), " has ",
                       joinable + 1, " joinables at least, rank ", state->group.rank(), " has ",
                       hooks.size());
-    hooks[joinable]->main_hook(JoinContext::phase_of(code), round);
+    hooks[joinable]->main_hook(JoinContext::phase_of(code), exchange);
   }
   for (const auto& hook : hooks) hook->post_hook(state->last_active);
 }
@@ -40,30 +40,30 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
 
 namespace lockstep {
 
-LOCKSTEP_INLINE int JoinCodes::first_active() const {
+LOCKSTEP_INLINE int JoinExchange::first_active() const {
   const auto is_active = [](std::int32_t code) { return code != 0; };
   return static_cast<int>(detail::find_if(codes_, is_active) - codes_.begin());
 }
 
-LOCKSTEP_INLINE JoinCodes JoinAnnouncement::get() const {
+LOCKSTEP_INLINE JoinExchange JoinAnnouncement::get() const {
   work_.wait();
-  JoinCodes round(codes_.to_vector<std::int32_t>());
-  const int first = round.first_active();
-  if (first == round.size()) return round;
-  for (int r = first + 1; r < round.size(); ++r) {
-    check<ValueError>(round.code(r) == 0 || round.code(r) == round.code(first), "join: ranks ",
-                      first, " and ", r,
+  JoinExchange exchange(codes_.to_vector<std::int32_t>());
+  const int first = exchange.first_active();
+  if (first == exchange.size()) return exchange;
+  for (int r = first + 1; r < exchange.size(); ++r) {
+    check<ValueError>(exchange.code(r) == 0 || exchange.code(r) == exchange.code(first),
+                      "join: ranks ", first, " and ", r,
                       " are not at the same point: each rank that has inputs left has to call "
                       "the same forward and backward passes");
   }
   state_->last_active = first;
-  if (state_->options.throw_on_early_termination && round.active() < round.size()) {
+  if (state_->options.throw_on_early_termination && exchange.active() < exchange.size()) {
     const int own = state_->group.rank();
-    check<Error>(round.code(own) != 0, "Rank ", own, " exhausted all inputs.");
+    check<Error>(exchange.code(own) != 0, "Rank ", own, " exhausted all inputs.");
     detail::fail<Error>(
         "Detected at least one rank that exhausted inputs. Throwing across all ranks.");
   }
-  return round;
+  return exchange;
 }
 
 LOCKSTEP_INLINE JoinAnnouncement JoinContext::tell(const distributed::ProcessGroup& group,

@@ -104,7 +104,7 @@ LOCKSTEP_INLINE void Reducer::register_comm_hook(CommHook hook) {
   comm_hook_ = std::move(hook);
 }
 
-LOCKSTEP_INLINE void Reducer::shadow(const JoinCodes& round) {
+LOCKSTEP_INLINE void Reducer::shadow(const JoinExchange& exchange) {
   const std::lock_guard lock(mutex_);
   const NoGradGuard guard;  // as in backward
   check<AutogradError>(failure_.empty(), failure_);
@@ -113,7 +113,7 @@ LOCKSTEP_INLINE void Reducer::shadow(const JoinCodes& round) {
     for (std::size_t i = 0; i < buckets_->size(); ++i) buckets_->parameter(i).set_grad({});
     for (std::size_t i = 0; i < buckets_->size(); ++i) mark(i, State::unused);
     usage_.end_pass();
-    reduce(round, true);
+    reduce(exchange, true);
   });
 }
 
@@ -249,7 +249,7 @@ LOCKSTEP_INLINE void Reducer::finish() {
   });
 }
 
-LOCKSTEP_INLINE void Reducer::reduce(const JoinCodes& round, bool joined,
+LOCKSTEP_INLINE void Reducer::reduce(const JoinExchange& exchange, bool joined,
                                      const std::vector<std::size_t>& missing) {
   const Clock::time_point last_gradient = Clock::now();
   const bool first = log_.num_iterations == 0;
@@ -257,19 +257,20 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinCodes& round, bool joined,
       find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
   const bool mean_of_active =
       join_ && !comm_hook_ && !join_->options().divide_by_initial_world_size;
-  buckets_->wait_for_all(mean_of_active ? static_cast<double>(round.size()) / round.active() : 1);
+  buckets_->wait_for_all(mean_of_active ? static_cast<double>(exchange.size()) / exchange.active()
+                                        : 1);
   buckets_->give_back();
   pass_ = 0;
   log_.backward_time += last_gradient - began_;
   log_.wait_time += Clock::now() - last_gradient;
 
-  check_missing(missing, ranks, round.active(), joined);
+  check_missing(missing, ranks, exchange.active(), joined);
   usage_.set_ranks(ranks);
   for (const std::size_t i : usage_.in_state(State::unused)) {
     if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
   }
   take_note(first, joined);
-  if (first && !find_unused_) rebuild(round.first_active());
+  if (first && !find_unused_) rebuild(exchange.first_active());
 }
 
 LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
