@@ -4,6 +4,8 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/random.hpp>
 
+#include "support/expect_error.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -12,6 +14,8 @@
 
 namespace lockstep {
 namespace creation_test {
+
+using testing::throws;
 
 TEST(Creation, FillsEveryDtype) {
   for (int i = 0; i < 8; ++i) {
@@ -70,6 +74,10 @@ TEST(Creation, Arange) {
             (std::vector<float>{0, 1, 2}));
   EXPECT_EQ(arange(0).numel(), 0);
   EXPECT_THROW((void)arange(-1), ValueError);
+  EXPECT_EQ(arange(256, Dtype::u8).to_vector<std::uint8_t>().back(), 255);
+  EXPECT_TRUE(throws<DtypeError>([] { (void)arange(257, Dtype::u8); }, "arange", "256", "u8"));
+  EXPECT_NO_THROW((void)arange(65505, Dtype::f16));
+  EXPECT_TRUE(throws<DtypeError>([] { (void)arange(65521, Dtype::f16); }, "65520", "f16"));
   EXPECT_THROW((void)arange(INT64_MAX), ShapeError);
 }
 

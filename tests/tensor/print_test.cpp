@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -42,12 +43,31 @@ TEST(Print, WhatIsNotTheDefaultIsSaid) {
 }
 
 TEST(Print, LargeTensorsAreShortened) {
-  EXPECT_EQ(detail::str(arange(1001)), "tensor([   0,    1,    2, ...,  998,  999, 1000])");
+  EXPECT_EQ(detail::str(arange(1001)), "tensor([   0,    1,    2,  ...,  998,  999, 1000])");
   EXPECT_EQ(detail::str(arange(1000)).find("..."), std::string::npos);
-  const std::string wide = detail::str(zeros({500, 4}));
-  EXPECT_NE(wide.find("...,\n        [0."), std::string::npos);
+  EXPECT_EQ(detail::str(zeros({500, 4})),
+            "tensor([[0., 0., 0., 0.],\n        [0., 0., 0., 0.],\n        [0., 0., 0., 0.],\n"
+            "        ...,\n        [0., 0., 0., 0.],\n        [0., 0., 0., 0.],\n"
+            "        [0., 0., 0., 0.]])");
   const Tensor one = zeros({1}, {.dtype = Dtype::i64});  // read where it is, and not written out
-  EXPECT_EQ(detail::str(expand(one, {std::int64_t{1} << 50})), "tensor([0, 0, 0, ..., 0, 0, 0])");
+  EXPECT_EQ(detail::str(expand(one, {std::int64_t{1} << 50})), "tensor([0, 0, 0,  ..., 0, 0, 0])");
+}
+
+// The number of elements decides, whatever the rank, and then each dimension for itself.
+TEST(Print, TensorsOfAnyRankAreShortenedAboveAThousandElements) {
+  const auto dots = [](const Shape& shape) {
+    const std::string text = detail::str(zeros(shape));
+    std::size_t count = 0;
+    for (auto at = text.find("..."); at != std::string::npos; at = text.find("...", at + 3))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(dots({10, 100}), 0U);
+  EXPECT_EQ(dots({10, 10, 10}), 0U);
+  EXPECT_EQ(dots({11, 100}), 7U);     // of six rows, and one for the others
+  EXPECT_EQ(dots({2, 7, 100}), 14U);  // twice that
+  EXPECT_EQ(dots({7, 7, 7, 7}), 1U + 6 + 36 + 216);
+  EXPECT_EQ(dots({6, 6, 6, 6}), 0U);  // 1296 elements in short dimensions
 }
 
 }  // namespace print_test

@@ -117,7 +117,8 @@ Tensor scalar_tensor(T value, Device device = {}) {
 // 0, 1, …, count − 1 as a vector.
 //
 // **Torch counterpart.** torch::arange(count).
-// **Threads and exceptions.** A ValueError for a negative count.
+// **Threads and exceptions.** A ValueError for a negative count, a DtypeError for a dtype that does
+// not reach as far.
 Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64});
 template <std::same_as<Dtype> D>
 Tensor arange(std::int64_t count, D dtype) {

@@ -39,6 +39,19 @@ template <class T>
   fail<DtypeError>(operation, ": the number ", number, " does not fit ", type);
 }
 
+// Throws unless T reaches as far, a type of half precision as well.
+template <class T>
+void check_reached(const char* operation, Scalar number) {
+  const bool fits = number.visit([](auto value) {
+    if constexpr (is_half<T>) {
+      return is_finite(static_cast<float>(convert<T>(value)));
+    } else {
+      return std::is_same_v<T, bool> || reaches<T>(value);
+    }
+  });
+  if (!fits) fail_number<T>(operation, number);
+}
+
 // The number as an element, which it becomes by assignment: an integer type cuts its fraction off,
 // u8 takes -255 to -1 modulo 256, and bool asks whether it is 0. A DtypeError if T is an integer
 // type or float and does not reach as far.

@@ -56,7 +56,7 @@ class TensorPrinter {
     for (std::int64_t i = 0; i < size; ++i) {
       if (i > 0) out_ += gap;
       if (shortened && i == kEdge) {
-        out_ += "..." + gap;
+        out_ += (last ? " ..." : "...") + gap;
         i = size - kEdge;
       }
       write(dim + 1, offset + i * host_.strides()[dim]);

@@ -63,13 +63,7 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
     // A whole number is drawn from the first one on.
     const double first = is_floating_point(dtype) ? low : std::ceil(low);
     for (const double number : {first, std::nextafter(high, low)}) {
-      bool fits = true;
-      if constexpr (is_half<T>) {
-        fits = is_finite(static_cast<float>(convert<T>(number)));
-      } else if constexpr (!std::is_same_v<T, bool>) {
-        fits = reaches<T>(number);
-      }
-      if (!fits) fail_number<T>(operation, number);
+      check_reached<T>(operation, number);
     }
   });
   check<ValueError>(is_floating_point(dtype) || low == high || std::ceil(low) < high, operation,
