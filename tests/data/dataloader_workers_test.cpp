@@ -22,6 +22,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -178,6 +180,29 @@ TEST(DataLoaderWorkers, ExceptionsComeAtTheBatchTheyBelongTo) {
       }
     }
   }
+}
+
+// Errors of types that are made from a text alone.
+TEST(DataLoaderWorkers, AnErrorNamesTheSampleThatItComesFrom) {
+  const auto expect_named = []<class E>(std::type_identity<E>) {
+    for (const std::int64_t workers : kWorkerCounts) {
+      const Numbers numbers{20, [](std::int64_t i) {
+                              if (i == 11) throw E("no such picture");
+                            }};
+      DataLoader loader{numbers, {.batch_size = 4, .num_workers = workers}};
+      try {
+        pass(loader);
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const std::exception& error) {
+        EXPECT_EQ(typeid(error), typeid(E));
+        EXPECT_STREQ(error.what(), "no such picture; it comes from the dataset's sample 11");
+      }
+    }
+  };
+  expect_named(std::type_identity<lockstep::DataError>());
+  expect_named(std::type_identity<lockstep::Error>());
+  expect_named(std::type_identity<std::out_of_range>());
+  expect_named(std::type_identity<std::runtime_error>());
 }
 
 TEST(DataLoaderWorkers, APassIsOverAfterAnException) {

@@ -58,8 +58,9 @@ struct DataLoaderOptions {
 // **Threads and exceptions.** One pass belongs to one thread; its workers, or that thread itself,
 // call the dataset, its transforms and collate_fn, workers at the same time. An exception of theirs
 // leaves the begin() or ++ that would have given the batch, as it was thrown; the pass is over
-// then. An error that `collate` throws names the batch's samples, too. An iterator's end waits for
-// the batches that workers are loading at the time. Error if a worker cannot be started. ValueError
+// then. Where its type is one of lockstep/error.hpp or <stdexcept>, its text names the sample that
+// it comes from, or the batch's samples if `collate` throws it. An iterator's end waits for the
+// batches that workers are loading at the time. Error if a worker cannot be started. ValueError
 // for options outside their range, and for a sampler together with shuffle; IndexError for a sample
 // of the sampler's that the dataset does not have.
 // **Example.**

@@ -47,8 +47,9 @@ inline std::vector<std::uint64_t> sample_seeds(std::uint64_t seed, std::uint64_t
   return seeds;
 }
 
-// Throws what is being handled; an error of a type in OwnErrors names the data set's first samples.
-[[noreturn]] void rethrow_naming(std::span<const std::int64_t> indices);
+// Throws what is being handled. If it is of a type of lockstep/error.hpp or <stdexcept>, and not of
+// one derived from these, it says behind its text `what`, and the first of these indices.
+[[noreturn]] void rethrow_naming(const char* what, std::span<const std::int64_t> indices);
 
 // The samples of these indices as one batch; seeds[i] is for the i-th of them.
 template <class D, class CollateFn>
@@ -68,20 +69,25 @@ auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
                   "by one: get(index)");
     std::vector<std::remove_cvref_t<SampleOf<D>>> samples;
     samples.reserve(indices.size());
-    if constexpr (RandomSampleDataset<D>) {
-      Generator generator;
-      for (std::size_t i = 0; i < indices.size(); ++i) {
-        generator.manual_seed(seeds[i]);
-        samples.push_back(dataset.get(indices[i], generator));
+    std::size_t i = 0;
+    try {
+      if constexpr (RandomSampleDataset<D>) {
+        Generator generator;
+        for (; i < indices.size(); ++i) {
+          generator.manual_seed(seeds[i]);
+          samples.push_back(dataset.get(indices[i], generator));
+        }
+      } else {
+        for (; i < indices.size(); ++i) samples.push_back(dataset.get(indices[i]));
       }
-    } else {
-      for (const std::int64_t index : indices) samples.push_back(dataset.get(index));
+    } catch (...) {
+      rethrow_naming("it comes from the dataset's sample", indices.subspan(i, 1));
     }
     if constexpr (default_collate) {
       try {
         return data::collate(std::move(samples));
       } catch (...) {
-        rethrow_naming(indices);
+        rethrow_naming("the batch is of the dataset's samples", indices);
       }
     } else {
       return collate_fn(std::move(samples));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -15,20 +16,22 @@
 
 namespace lockstep::data::detail {
 
-LOCKSTEP_INLINE void rethrow_naming(std::span<const std::int64_t> indices) {
+LOCKSTEP_INLINE void rethrow_naming(const char* what, std::span<const std::int64_t> indices) {
   try {
     throw;
-  } catch (const Error& error) {
-    std::string text =
-        lockstep::detail::str(error.what(), "; the batch is of the dataset's samples");
+  } catch (const std::exception& error) {
+    std::string text = lockstep::detail::str(error.what(), "; ", what);
     constexpr std::size_t kMost = 20;
     for (const std::int64_t index : indices.first(std::min(indices.size(), kMost))) {
       text += ' ' + std::to_string(index);
     }
     if (indices.size() > kMost) text += " ...";
-    lockstep::detail::OwnErrors::each([&]<class E>(std::type_identity<E>) {
+    const auto throw_as = [&]<class E>(std::type_identity<E>) {
       if (typeid(error) == typeid(E)) throw E(text);
-    });
+    };
+    lockstep::detail::OwnErrors::each(throw_as);
+    lockstep::detail::ErrorTypes<Error>::each(throw_as);
+    lockstep::detail::StandardErrors::each(throw_as);
     throw;
   }
 }
