@@ -37,6 +37,24 @@ TEST(InPlace, ChangesTheTensorAndItsVersion) {
   EXPECT_EQ(x.zero_().to_vector<float>(), (std::vector<float>{0, 0, 0}));
 }
 
+TEST(InPlace, NumbersAreAddedSubtractedMultipliedAndDividedBy) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    const Tensor x = tensor({1.0F, 2.0F, 3.0F, 4.0F}).to(dtype).reshape({2, 2});
+    const std::uint64_t before = x.version();
+    EXPECT_TRUE(x.add_(0.5).is_same(x));
+    EXPECT_GT(x.version(), before);
+    x.t().sub_(1).mul_(6).div_(1.5);  // not contiguous
+    EXPECT_EQ(x.to(Dtype::f32).to_vector<float>(), (std::vector<float>{2, 6, 10, 14}));
+  }
+  const Tensor whole = arange(3);
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;  // no double is
+  EXPECT_EQ(whole.add_(kOdd).to_vector<std::int64_t>(), (Integers{kOdd, kOdd + 1, kOdd + 2}));
+  EXPECT_EQ(whole.sub_(kOdd).to_vector<std::int64_t>(), (Integers{0, 1, 2}));
+  EXPECT_TRUE(throws<DtypeError>([&] { whole.add_(0.5); }, "add_: the number 0.5"));
+  EXPECT_TRUE(throws<DtypeError>([&] { whole.sub_(0.5); }, "sub_: the number -0.5"));
+  EXPECT_TRUE(throws<DtypeError>([&] { whole.div_(2); }, "div_: expected f32 or f64, got i64"));
+}
+
 TEST(InPlace, ASourceThatSharesTheMemoryInOtherPlacesIsReadBeforeItChanges) {
   const Tensor rows = arange(8).reshape({2, 4});
   rows.narrow(1, 1, 3).copy_(rows.narrow(1, 0, 3));
@@ -106,7 +124,10 @@ TEST(InPlace, ChangesThatAGradientWouldMissAreErrors) {
   const std::string remedy =
       " on a tensor that requires grad is not recorded: do it under NoGradGuard, or out of place";
   EXPECT_TRUE(throws<AutogradError>([&] { x.fill_(0); }, "fill_" + remedy));
+  EXPECT_TRUE(throws<AutogradError>([&] { x.add_(1); }, "add_" + remedy));
+  EXPECT_TRUE(throws<AutogradError>([&] { x.sub_(1); }, "sub_" + remedy));
   EXPECT_TRUE(throws<AutogradError>([&] { x.mul_(0); }, "mul_" + remedy));
+  EXPECT_TRUE(throws<AutogradError>([&] { x.div_(2); }, "div_" + remedy));
   EXPECT_THROW((x * 2).add_(ones({2})), AutogradError);
   EXPECT_THROW(ones({2}).copy_(x), AutogradError);
   EXPECT_THROW(ones({2}).add_(x), AutogradError);

@@ -77,8 +77,7 @@ class Tensor {
   bool is_sparse() const;
   // Whether each row is listed once, in ascending order.
   bool is_coalesced() const;
-  // The same tensor with each row listed once, in ascending order; the tensor itself if it is
-  // coalesced.
+  // The same tensor coalesced; the tensor itself if it is so already.
   //
   // The values of a row are added up in the order in which they are listed, so that the same tensor
   // gives the same bits.
@@ -231,13 +230,15 @@ class Tensor {
   Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
   Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
 
-  // In place, not recorded (defined in ops/inplace.hpp): an AutogradError where a gradient would
-  // be wrong.
+  // In place, not recorded (ops/inplace.hpp): an AutogradError where a gradient would be wrong.
   const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const;
   const Tensor& copy_(const Tensor& source) const;
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& add_(Scalar number) const;
+  const Tensor& sub_(Scalar number) const;
   const Tensor& mul_(Scalar factor) const;
+  const Tensor& div_(Scalar divisor) const;
 
   // Numbers for the program (defined in ops/to.hpp).
 
@@ -259,11 +260,10 @@ class Tensor {
   const std::shared_ptr<detail::TensorImpl>& impl() const { return impl_; }
 
  private:
-  // The variable; an OperandError if the tensor is undefined.
+  // The variable; an OperandError if the tensor is undefined, for the second one a ModuleError as
+  // well if it has no shape yet, and for the third one an OperandError as well if it is sparse.
   const detail::TensorImpl& get() const;
-  // The same; a ModuleError as well if the tensor has no shape yet.
   const detail::TensorImpl& shaped() const;
-  // The same as `shaped`; an OperandError as well if the tensor is sparse.
   const detail::TensorImpl& strided() const;
 
   std::shared_ptr<detail::TensorImpl> impl_;

@@ -57,6 +57,18 @@ void change_packed(const Tensor& tensor, const Change& change) {
   copy_into(tensor, copy);
 }
 
+// Makes each element, of type T, an F of itself and of the number.
+template <class T, class F>
+void change_each(const char* operation, const Tensor& tensor, Scalar number) {
+  using Kernel = UnaryKernel<T, T, BindRight<T, F>>;
+  const Stream stream = current_stream(tensor.device());
+  const T operand = scalar<T>(operation, number);
+  change_packed(tensor, [&](const Tensor& data) {
+    launch(stream, static_cast<std::size_t>(data.numel()),
+           Kernel{input<T>(data), output<T>(data, stream), {{}, operand}});
+  });
+}
+
 inline void check_update(const char* operation, const Tensor& tensor, const Tensor& after) {
   check<ShapeError>(after.sizes() == tensor.sizes(), operation, ": a result of shape ",
                     after.sizes(), " does not fit into a tensor of shape ", tensor.sizes());
@@ -149,17 +161,34 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) co
   return *this;
 }
 
-// Multiplies every element by `factor`.
+LOCKSTEP_INLINE const Tensor& Tensor::add_(Scalar number) const {
+  detail::check_changeable(*this, "add_");
+  dispatch_numeric(dtype(), "add_", [&]<class T>(T) {
+    detail::change_each<T, detail::Plus<T>>("add_", *this, number);
+  });
+  return *this;
+}
+
+LOCKSTEP_INLINE const Tensor& Tensor::sub_(Scalar number) const {
+  detail::check_changeable(*this, "sub_");
+  dispatch_numeric(dtype(), "sub_", [&]<class T>(T) {
+    detail::change_each<T, detail::Plus<T>>("sub_", *this, -number);
+  });
+  return *this;
+}
+
 LOCKSTEP_INLINE const Tensor& Tensor::mul_(Scalar factor) const {
   detail::check_changeable(*this, "mul_");
-  const Stream stream = current_stream(device());
   dispatch_numeric(dtype(), "mul_", [&]<class T>(T) {
-    using Scale = detail::UnaryKernel<T, T, detail::BindRight<T, detail::Times<T>>>;
-    const T number = detail::scalar<T>("mul_", factor);
-    detail::change_packed(*this, [&](const Tensor& data) {
-      launch(stream, static_cast<std::size_t>(data.numel()),
-             Scale{detail::input<T>(data), detail::output<T>(data, stream), {{}, number}});
-    });
+    detail::change_each<T, detail::Times<T>>("mul_", *this, factor);
+  });
+  return *this;
+}
+
+LOCKSTEP_INLINE const Tensor& Tensor::div_(Scalar divisor) const {
+  detail::check_changeable(*this, "div_");
+  dispatch_floating(dtype(), "div_", [&]<class T>(T) {
+    detail::change_each<T, detail::Over<T>>("div_", *this, divisor);
   });
   return *this;
 }
