@@ -465,7 +465,7 @@ struct Counter {
     explicit Hook(Counter& owner) : counter(owner) {}
     ~Hook() override { counter.context.reset(); }
     void begin(const JoinContext& join) override { counter.context.emplace(join); }
-    void main_hook(int phase, const JoinRound&) override {
+    void main_hook(int phase, const JoinCodes&) override {
       EXPECT_EQ(phase, 7);
       (void)counter.sum(0);
     }
@@ -520,7 +520,7 @@ TEST(Join, APhaseOutOfRangeIsRefused) {
 }
 
 TEST(Join, ARoundKnowsTheRanksOfItsGroupAlone) {
-  const JoinRound round({3, 0});
+  const JoinCodes round({3, 0});
   EXPECT_EQ(round.code(0), 3);
   for (const int rank : {-1, 2}) {
     EXPECT_TRUE(throws<IndexError>([&] { (void)round.code(rank); },

@@ -69,8 +69,8 @@ class AutocastGuard {
   explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
   // With `enabled` false autocast is off until the guard is destroyed. (A template, so that no
   // other type converts to bool, as a string such as "bf16" would.)
-  template <std::same_as<bool> Bool>
-  explicit AutocastGuard(Bool enabled, Dtype dtype = Dtype::bf16)
+  template <std::same_as<bool> B>
+  explicit AutocastGuard(B enabled, Dtype dtype = Dtype::bf16)
       : scope_({enabled, checked(dtype)}) {}
 
  private:

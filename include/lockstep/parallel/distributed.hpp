@@ -224,7 +224,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
       model_.join_.emplace(context);
       reducer_ = std::move(reducer);
     }
-    void main_hook(int phase, const JoinRound& round) override {
+    void main_hook(int phase, const JoinCodes& round) override {
       if (phase == kBackward) {
         reducer_->shadow(round);
       } else if (model_.options_.forward_sync_buffers) {

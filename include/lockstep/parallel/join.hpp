@@ -36,10 +36,10 @@ struct JoinOptions {
 
 // What the ranks have told each other before some collectives: which ones these are, or that they
 // have joined, which is to say, have run out of inputs.
-class JoinRound {
+class JoinCodes {
  public:
   // For each rank 0 where it has joined, otherwise the number of what it is about to do.
-  explicit JoinRound(std::vector<std::int32_t> codes) : codes_(std::move(codes)) {}
+  explicit JoinCodes(std::vector<std::int32_t> codes) : codes_(std::move(codes)) {}
 
   int size() const { return static_cast<int>(codes_.size()); }
   // How many ranks have not joined, and the first of them (or `size` if there is none).
@@ -49,7 +49,7 @@ class JoinRound {
   int first_active() const;
   // What rank r has told. An IndexError if there is no such rank.
   std::int32_t code(int r) const {
-    check<IndexError>(r >= 0 && r < size(), "JoinRound.code: expected a rank from 0 to ",
+    check<IndexError>(r >= 0 && r < size(), "JoinCodes.code: expected a rank from 0 to ",
                       size() - 1, ", got ", r);
     return codes_[static_cast<std::size_t>(r)];
   }
@@ -82,7 +82,7 @@ class JoinAnnouncement {
   JoinAnnouncement(std::shared_ptr<detail::JoinState> state, distributed::Work work, Tensor codes)
       : state_(std::move(state)), work_(std::move(work)), codes_(std::move(codes)) {}
 
-  JoinRound get() const;
+  JoinCodes get() const;
 
  private:
   std::shared_ptr<detail::JoinState> state_;
@@ -107,9 +107,9 @@ class JoinContext {
   // Tells the others by a collective, in the group's order, and returns.
   JoinAnnouncement announce(int phase) const { return tell(state_->group, code_of(phase)); }
   // The same, and waits for what they tell.
-  JoinRound meet(int phase) const { return tell(state_->group.blocking(), code_of(phase)).get(); }
+  JoinCodes meet(int phase) const { return tell(state_->group.blocking(), code_of(phase)).get(); }
   // Tells the others that this rank has joined, and waits for what they tell.
-  JoinRound meet_joined() const { return tell(state_->group.blocking(), 0).get(); }
+  JoinCodes meet_joined() const { return tell(state_->group.blocking(), 0).get(); }
 
   static int joinable_of(std::int32_t code) { return (code - 1) / kPhases; }
   static int phase_of(std::int32_t code) { return (code - 1) % kPhases; }
@@ -140,7 +140,7 @@ class JoinHook : detail::NonCopyable {
   virtual void begin(const JoinContext& context) = 0;
   // Called on a rank that has joined: takes part in the collectives of `phase`, with nothing to
   // contribute.
-  virtual void main_hook(int phase, const JoinRound& round) = 0;
+  virtual void main_hook(int phase, const JoinCodes& round) = 0;
   // Called on all ranks, when all have joined; `last_rank` was among the last to do so.
   virtual void post_hook(int last_rank) = 0;
 };

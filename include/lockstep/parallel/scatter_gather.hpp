@@ -80,8 +80,8 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
     std::vector<Positional> positional;
     std::vector<K> named;
     for (auto& call : calls.arguments) {
-      [&]<std::size_t... I>(std::index_sequence<I...>) {
-        positional.push_back(Positional(std::get<I>(call)...));
+      [&]<std::size_t... i>(std::index_sequence<i...>) {
+        positional.push_back(Positional(std::get<i>(call)...));
       }
       (std::index_sequence_for<Args...>{});
       named.push_back(std::move(std::get<sizeof...(Args)>(call)));

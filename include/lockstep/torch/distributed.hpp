@@ -146,7 +146,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
     Hook(DistributedDataParallel& model, std::unique_ptr<JoinHook> base)
         : model_(model), base_(std::move(base)) {}
     void begin(const JoinContext& context) override { base_->begin(context); }
-    void main_hook(int phase, const JoinRound& round) override {
+    void main_hook(int phase, const JoinCodes& round) override {
       detail::wait_for_libtorch(model_.device());
       base_->main_hook(phase, round);
       model_.gradients_->give_back();

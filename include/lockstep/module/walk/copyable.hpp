@@ -15,33 +15,33 @@
 // so a struct that has one, claim to be copyable whatever they hold, and fail when they are copied.
 namespace lockstep::detail {
 
-template <class T, class... Above>
+template <class T, class... Outer>
 consteval bool find_copyable();
 
-template <class Types, class... Above>
+template <class Types, class... Outer>
 inline constexpr bool all_copyable = true;
-template <class... T, class... Above>
-inline constexpr bool all_copyable<std::tuple<T...>, Above...> =
-    (find_copyable<std::remove_cvref_t<T>, Above...>() && ...);
+template <class... T, class... Outer>
+inline constexpr bool all_copyable<std::tuple<T...>, Outer...> =
+    (find_copyable<std::remove_cvref_t<T>, Outer...>() && ...);
 
-// `Above` are the classes around T. A member that leads back to one of them adds nothing.
-template <class T, class... Above>
+// `Outer` are the classes around T. A member that leads back to one of them adds nothing.
+template <class T, class... Outer>
 consteval bool find_copyable() {
   constexpr NodeKind kind = node_kind<T>;
-  if constexpr ((std::is_same_v<T, Above> || ...)) {
+  if constexpr ((std::is_same_v<T, Outer> || ...)) {
     return true;
   } else if constexpr (std::is_array_v<T>) {
-    return find_copyable<std::remove_all_extents_t<T>, Above...>();
+    return find_copyable<std::remove_all_extents_t<T>, Outer...>();
   } else if constexpr (!std::copy_constructible<T>) {
     return false;
   } else if constexpr (kind == NodeKind::structure || kind == NodeKind::map ||
                        kind == NodeKind::sequence) {
-    return all_copyable<typename Holder<T>::Held, Above...>;
+    return all_copyable<typename Holder<T>::Held, Outer...>;
   } else if constexpr (kind == NodeKind::wrapper) {
     using Wrapped = decltype(T::wrapped_module(std::declval<T&>()));
-    return find_copyable<std::remove_cvref_t<Wrapped>, T, Above...>();
+    return find_copyable<std::remove_cvref_t<Wrapped>, T, Outer...>();
   } else if constexpr (kind == NodeKind::members && Reflectable<T>) {
-    return all_copyable<decltype(tie_members(std::declval<T&>())), T, Above...>;
+    return all_copyable<decltype(tie_members(std::declval<T&>())), T, Outer...>;
   } else {
     return true;
   }

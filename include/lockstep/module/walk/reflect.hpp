@@ -58,19 +58,19 @@ struct BaseInit {
 template <class T, class First, class FirstIndices, class RestIndices>
 inline constexpr bool initializable = false;
 
-template <class T, class First, std::size_t... I, std::size_t... J>
+template <class T, class First, std::size_t... i, std::size_t... j>
 inline constexpr bool
-    initializable<T, First, std::index_sequence<I...>, std::index_sequence<J...>> = requires {
-  T{First{I}..., AnyInit{J}...};
+    initializable<T, First, std::index_sequence<i...>, std::index_sequence<j...>> = requires {
+  T{First{i}..., AnyInit{j}...};
 };
 
 template <class T, class Before, class Inside, class After>
 inline constexpr bool initializable_nested = false;
 
-template <class T, std::size_t... I, std::size_t... J, std::size_t... K>
-inline constexpr bool initializable_nested<T, std::index_sequence<I...>, std::index_sequence<J...>,
-                                           std::index_sequence<K...>> = requires {
-  T{AnyInit{I}..., {AnyInit{J}...}, AnyInit{K}...};
+template <class T, std::size_t... i, std::size_t... j, std::size_t... k>
+inline constexpr bool initializable_nested<T, std::index_sequence<i...>, std::index_sequence<j...>,
+                                           std::index_sequence<k...>> = requires {
+  T{AnyInit{i}..., {AnyInit{j}...}, AnyInit{k}...};
 };
 
 #if defined(__GNUC__)

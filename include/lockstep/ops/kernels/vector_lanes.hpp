@@ -20,7 +20,7 @@ inline constexpr std::size_t kRowsTogether = 8;      // whose columns are summed
 inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the nearest cache
 
 // Vectors of one set of instructions, for rows of f32. A macro, for the reason that vector_math.ipp
-// gives; V, I and D are vectors of so many BYTES, and WIDEN is the instruction that makes a D of
+// gives; V, S and D are vectors of so many BYTES, and WIDEN is the instruction that makes a D of
 // half as many floats as a V has.
 //
 // A row that is no multiple of a vector ends with one that lies on part of the vector before: its
@@ -28,7 +28,7 @@ inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the neares
 #define LOCKSTEP_VECTOR_LANES(BY, INSTRUCTIONS, BYTES, WIDEN)                                 \
   namespace BY {                                                                              \
   using V [[gnu::vector_size(BYTES)]] = float;                                                \
-  using I [[gnu::vector_size(BYTES)]] = std::int32_t;                                         \
+  using S [[gnu::vector_size(BYTES)]] = std::int32_t;                                         \
   using U [[gnu::vector_size(BYTES)]] = std::uint32_t;                                        \
   using D [[gnu::vector_size(BYTES)]] = double;                                               \
   constexpr std::size_t kLanes = BYTES / sizeof(float);                                       \
@@ -53,7 +53,7 @@ inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the neares
                                                                                               \
   /* `filling` in the lanes that have been there. */                                          \
   [[gnu::target(INSTRUCTIONS)]] inline V rest_of(V x, std::size_t skipped, float filling) {   \
-    I lane{};                                                                                 \
+    S lane{};                                                                                 \
     for (std::size_t l = 0; l < kLanes; ++l) lane[l] = static_cast<std::int32_t>(l);          \
     return lane >= static_cast<std::int32_t>(skipped) ? x : V{} + filling;                    \
   }                                                                                           \

@@ -80,7 +80,7 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
 
   // Runs the collectives of another rank's pass on one that has joined, whose gradients become the
   // others' mean.
-  void shadow(const JoinRound& round);
+  void shadow(const JoinCodes& round);
 
   // Throws if the ranks cannot be in step any more. Where grad mode is on, also throws a
   // ModuleError if the module has a parameter that is trained but not reduced, whose gradient would
@@ -140,7 +140,7 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // Waits for the buckets of a pass, which have all been launched, and settles their gradients.
   // `round` tells which ranks contribute; `missing` are the parameters without the gradients that
   // they should have got.
-  void reduce(const JoinRound& round, bool joined, const std::vector<std::size_t>& missing = {});
+  void reduce(const JoinCodes& round, bool joined, const std::vector<std::size_t>& missing = {});
 
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
@@ -177,7 +177,7 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   std::vector<RemovableHandle> hooks_;  // one for each parameter
   std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none
   std::size_t next_bucket_ = 0;         // the first that has not been launched in it
-  const JoinRound everyone_;            // outside of a join
+  const JoinCodes everyone_;            // outside of a join
   std::optional<JoinContext> join_;
   int join_phase_ = 0;
   JoinAnnouncement announcement_;  // of the last pass within a join

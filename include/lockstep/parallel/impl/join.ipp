@@ -24,7 +24,7 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
     const std::shared_ptr<JoinState>& state, const std::vector<std::unique_ptr<JoinHook>>& hooks) {
   const JoinContext context(state, 0);
   for (;;) {
-    const JoinRound round = context.meet_joined();
+    const JoinCodes round = context.meet_joined();
     if (round.active() == 0) break;
     const std::int32_t code = round.code(round.first_active());
     const auto joinable = static_cast<std::size_t>(JoinContext::joinable_of(code));
@@ -40,14 +40,14 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
 
 namespace lockstep {
 
-LOCKSTEP_INLINE int JoinRound::first_active() const {
+LOCKSTEP_INLINE int JoinCodes::first_active() const {
   const auto is_active = [](std::int32_t code) { return code != 0; };
   return static_cast<int>(detail::find_if(codes_, is_active) - codes_.begin());
 }
 
-LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {
+LOCKSTEP_INLINE JoinCodes JoinAnnouncement::get() const {
   work_.wait();
-  JoinRound round(codes_.to_vector<std::int32_t>());
+  JoinCodes round(codes_.to_vector<std::int32_t>());
   const int first = round.first_active();
   if (first == round.size()) return round;
   for (int r = first + 1; r < round.size(); ++r) {

@@ -170,29 +170,29 @@ template <class T>
 using ContentIn = decltype(find_content<std::remove_cv_t<T>>());
 
 // Whether a T holds tensors or points to them. Types may contain themselves, behind a pointer:
-// `Above` are those on the way to T. Structs of plain data are not looked into: those of C
+// `Outer` are those on the way to T. Structs of plain data are not looked into: those of C
 // libraries often cannot be reflected.
-template <class T, class... Above>
+template <class T, class... Outer>
 consteval bool find_tensors();
 
-template <class... Above, Obstacle reason, class... T>
+template <class... Outer, Obstacle reason, class... T>
 consteval bool find_tensors_in(Content<reason, T...> /*content*/) {
   if constexpr (reason == Obstacle::functor) return false;  // a pointer to one may be shared
-  return (find_tensors<std::remove_cvref_t<T>, Above...>() || ...);
+  return (find_tensors<std::remove_cvref_t<T>, Outer...>() || ...);
 }
 
-template <class T, class... Above>
+template <class T, class... Outer>
 consteval bool find_tensors() {
   if constexpr (std::is_same_v<T, TensorItself>) {
     return true;
-  } else if constexpr ((std::is_same_v<T, Above> || ...)) {
+  } else if constexpr ((std::is_same_v<T, Outer> || ...)) {
     return false;
   } else if constexpr (!Complete<T> && !std::is_array_v<T>) {
     return false;
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && PlainData<T>) {
     return false;
   } else {
-    return find_tensors_in<T, Above...>(ContentIn<T>());
+    return find_tensors_in<T, Outer...>(ContentIn<T>());
   }
 }
 
@@ -213,42 +213,42 @@ concept WalkableKey = requires(const Key& a, const Key& b, std::ostream& out) {
   requires std::convertible_to<const Key&, std::string_view> || requires { out << a; };
 };
 
-template <class T, class... Above>
+template <class T, class... Outer>
 consteval auto find_obstacle();
 
 // Whether a T, of which a container that is not divided has several, is or has a class whose
 // members nobody can see.
-template <class T, class... Above>
+template <class T, class... Outer>
 consteval bool hides_tensors() {
   if constexpr (!Complete<T>) {
     return false;
   } else {
-    return decltype(find_obstacle<T, Above...>())::obstacle == Obstacle::hidden;
+    return decltype(find_obstacle<T, Outer...>())::obstacle == Obstacle::hidden;
   }
 }
 
-template <class... Above>
+template <class... Outer>
 consteval auto find_first_obstacle(Content<Obstacle::none> /*content*/) {
   return Found<Obstacle::none>();
 }
-template <class... Above, class First, class... Rest>
+template <class... Outer, class First, class... Rest>
 consteval auto find_first_obstacle(Content<Obstacle::none, First, Rest...> /*content*/) {
-  using Result = decltype(find_obstacle<First, Above...>());
+  using Result = decltype(find_obstacle<First, Outer...>());
   if constexpr (Result::obstacle != Obstacle::none) {
     return Result();
   } else {
-    return find_first_obstacle<Above...>(Content<Obstacle::none, Rest...>());
+    return find_first_obstacle<Outer...>(Content<Obstacle::none, Rest...>());
   }
 }
 // What is in the way in what a `Plain` holds.
-template <class Plain, class... Above, Obstacle reason, class... T>
+template <class Plain, class... Outer, Obstacle reason, class... T>
 consteval auto find_obstacle_in(Content<reason, T...> content) {
   if constexpr (reason == Obstacle::none) {
-    return find_first_obstacle<Plain, Above...>(content);
+    return find_first_obstacle<Plain, Outer...>(content);
   } else if constexpr (reason == Obstacle::functor) {
     constexpr bool has_tensors =
         ((holds_tensors<T> ||
-          decltype(find_obstacle<std::remove_cvref_t<T>, Plain, Above...>())::obstacle ==
+          decltype(find_obstacle<std::remove_cvref_t<T>, Plain, Outer...>())::obstacle ==
               Obstacle::functor) ||
          ...);
     return Found < has_tensors ? Obstacle::functor : Obstacle::none, Plain > ();
@@ -256,17 +256,17 @@ consteval auto find_obstacle_in(Content<reason, T...> content) {
                        (holds_tensors<T> || ...)) {
     return Found<reason, Plain>();
   } else if constexpr (reason == Obstacle::container) {
-    constexpr bool hides = (hides_tensors<T, Plain, Above...>() || ...);
+    constexpr bool hides = (hides_tensors<T, Plain, Outer...>() || ...);
     return Found < hides ? Obstacle::hidden : Obstacle::none, Plain > ();
   } else {
     return Found<Obstacle::none>();
   }
 }
 
-template <class T, class... Above>
+template <class T, class... Outer>
 consteval auto find_obstacle() {
   using Plain = std::remove_cvref_t<T>;
-  if constexpr ((std::is_same_v<Plain, Above> || ...)) {
+  if constexpr ((std::is_same_v<Plain, Outer> || ...)) {
     return Found<Obstacle::none>();
   } else if constexpr (HasTensorTraits<Plain> && !TensorLike<Plain> && !shared_by_replicas<Plain>) {
     return Found<Obstacle::half_traits, Plain>();
@@ -276,10 +276,10 @@ consteval auto find_obstacle() {
                        !shared_by_replicas<Plain>) {
     return Found<Obstacle::no_traits, Plain>();
   } else {
-    using Result = decltype(find_obstacle_in<Plain, Above...>(ContentIn<Plain>()));
+    using Result = decltype(find_obstacle_in<Plain, Outer...>(ContentIn<Plain>()));
     if constexpr (Result::obstacle != Obstacle::none) {
       return Result();
-    } else if constexpr (std::is_array_v<Plain> && sizeof...(Above) > 0) {
+    } else if constexpr (std::is_array_v<Plain> && sizeof...(Outer) > 0) {
       return Found<Obstacle::none>();  // a struct that has it as a member can be copied
     } else if constexpr (std::is_array_v<Plain>) {
       return Found<Obstacle::array, Plain>();

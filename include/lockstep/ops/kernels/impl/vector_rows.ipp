@@ -44,7 +44,7 @@ struct FilledUp {
   /* Of x ≤ 0; the power of 2 is too large by 2^64 at first, so that it is not subnormal. */     \
   [[gnu::target(INSTRUCTIONS)]] inline V exp_below_0(V x) {                                        \
     x = greater(V{} - 104.0F, x);                                                                  \
-    const I k = __builtin_convertvector(x * 1.44269504F - 0.5F, I);                                \
+    const S k = __builtin_convertvector(x * 1.44269504F - 0.5F, S);                                \
     const V n = __builtin_convertvector(k, V);                                                     \
     const V r = (x - n * 0.693359375F) - n * -2.12194440e-4F;                                      \
     const V y = polynomial(r, kExpPolynomial) * (r * r) + r + 1.0F;                                \

@@ -104,7 +104,7 @@ LOCKSTEP_INLINE void Reducer::register_comm_hook(CommHook hook) {
   comm_hook_ = std::move(hook);
 }
 
-LOCKSTEP_INLINE void Reducer::shadow(const JoinRound& round) {
+LOCKSTEP_INLINE void Reducer::shadow(const JoinCodes& round) {
   const std::lock_guard lock(mutex_);
   const NoGradGuard guard;  // as in backward
   check<AutogradError>(failure_.empty(), failure_);
@@ -249,7 +249,7 @@ LOCKSTEP_INLINE void Reducer::finish() {
   });
 }
 
-LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
+LOCKSTEP_INLINE void Reducer::reduce(const JoinCodes& round, bool joined,
                                      const std::vector<std::size_t>& missing) {
   const Clock::time_point last_gradient = Clock::now();
   const bool first = log_.num_iterations == 0;
