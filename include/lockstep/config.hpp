@@ -8,6 +8,14 @@
     "lockstep needs C++20: compile with -std=c++20, or link lockstep::lockstep, which asks CMake for it"
 #include <the_compiler_stops_here_since_lockstep_needs_cxx20>
 #endif
+#if defined(__GNUC__) && !defined(__cpp_exceptions)
+#error "lockstep needs exceptions: compile without -fno-exceptions"
+#include <the_compiler_stops_here_since_lockstep_needs_exceptions>
+#endif
+#if defined(__GNUC__) && !defined(__cpp_rtti)
+#error "lockstep needs run-time type information: compile without -fno-rtti"
+#include <the_compiler_stops_here_since_lockstep_needs_rtti>
+#endif
 
 // What a file of a program compiles of the library.
 //
