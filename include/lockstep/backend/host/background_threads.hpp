@@ -29,7 +29,7 @@ class Servable {
   virtual void serve() noexcept = 0;
 
  protected:
-  ~Servable() = default;
+  virtual ~Servable() = default;
 
  private:
   friend class BackgroundThreads;

@@ -63,13 +63,15 @@ struct Transfer {
   int error = 0;
 };
 
+// (On Linux EWOULDBLOCK is EAGAIN.)
+
 // Reads what has come, without waiting.
 inline Transfer receive_some(const Descriptor& socket, std::span<char> into) {
   while (true) {
     const ssize_t got = ::recv(socket.get(), into.data(), into.size(), 0);
     if (got > 0) return {static_cast<std::size_t>(got), 0};
     if (got == 0) return {0, ECONNRESET};
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno == EAGAIN) return {};
     if (errno != EINTR) return {0, errno};
   }
 }
@@ -80,7 +82,7 @@ inline Transfer send_some(const Descriptor& socket, std::string_view bytes) {
   while (true) {
     const ssize_t put = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (put >= 0) return {static_cast<std::size_t>(put), 0};
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno == EAGAIN) return {};
     if (errno != EINTR) return {0, errno};
   }
 }

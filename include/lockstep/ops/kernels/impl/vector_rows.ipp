@@ -48,8 +48,8 @@ struct FilledUp {
     const V n = __builtin_convertvector(k, V);                                                     \
     const V r = (x - n * 0.693359375F) - n * -2.12194440e-4F;                                      \
     const V y = polynomial(r, kExpPolynomial) * (r * r) + r + 1.0F;                                \
-    const U bits = ((U)k + (127U + 64U)) << 23;                                                    \
-    return y * (V)bits * 0x1p-64F;                                                                 \
+    const U bits = (reinterpret_cast<U>(k) + (127U + 64U)) << 23;                                  \
+    return y * reinterpret_cast<V>(bits) * 0x1p-64F;                                               \
   }                                                                                                \
                                                                                                    \
   [[gnu::target(INSTRUCTIONS)]] inline float greatest_of(const float* x, std::size_t count) {      \
