@@ -180,8 +180,9 @@ TEST(DataLoader, PassesTheDatasetsExceptionsOnAndWorksAfterwards) {
   const auto read = [&] {
     for (auto [batch, sizes] : loader) EXPECT_EQ(batch[0], "one");
   };
-  EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
-  EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
+  const std::string expected = "an empty word; it comes from the dataset's sample 1";
+  EXPECT_EQ(message_of<std::runtime_error>(read), expected);
+  EXPECT_EQ(message_of<std::runtime_error>(read), expected);
 }
 
 TEST(DataLoader, TakesASamplerThatDrawsMoreOrFewer) {
