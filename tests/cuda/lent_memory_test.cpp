@@ -8,6 +8,7 @@
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dlpack.hpp>
@@ -123,9 +124,8 @@ TEST(LentCudaMemory, IsGivenBackAfterTheCopiesThatReadIt) {
   });
 }
 
-// The simulator reports a kernel that reads memory which its GPU has no access to.
-TEST(LentCudaMemory, IsReadByNoOtherRanksGpu) {
-  const testing::WithoutNccl by_kernels;
+// The simulator reports a kernel or copy that reads memory which its GPU has no access to.
+void exchange_lent_memory() {
   const Foreign first("cuda:0");
   const Foreign second("cuda:1");
   under_each_policy([&] {
@@ -138,9 +138,28 @@ TEST(LentCudaMemory, IsReadByNoOtherRanksGpu) {
       const Tensor sum = zeros({kCount / 2}, {.device = group.device()});
       (void)group.blocking().reduce_scatter_tensor(sum, lent);
       EXPECT_EQ(sum.to_vector<float>(), Values(kCount / 2, 6));
+      if (group.rank() == 0) {
+        (void)group.blocking().send(lent, 1);
+      } else {
+        const Tensor came = zeros({kCount}, {.device = group.device()});
+        (void)group.blocking().recv(came, 0);
+        EXPECT_EQ(came.to_vector<float>(), Values(kCount, 3));
+      }
     });
+    const std::vector<Tensor> both = {from_blob(first.data(), {kCount}, {.device = "cuda:0"}),
+                                      from_blob(second.data(), {kCount}, {.device = "cuda:1"})};
+    EXPECT_EQ(comm::reduce_add(both, "cuda:0").to_vector<float>(), Values(kCount, 6));
+    EXPECT_EQ(comm::broadcast(both[0], {"cuda:0", "cuda:1"})[1].to_vector<float>(),
+              Values(kCount, 3));
   });
 }
+
+TEST(LentCudaMemory, IsReadByNoOtherRanksGpu) {
+  const testing::WithoutNccl by_kernels;
+  exchange_lent_memory();
+}
+
+TEST(LentCudaMemory, IsReadByNoOtherRanksGpuWhereThereIsNccl) { exchange_lent_memory(); }
 
 // The simulator reports a plain copy from memory that the stream's GPU has no access to.
 TEST(LentCudaMemory, GoesToOtherGpusWithoutAccess) {

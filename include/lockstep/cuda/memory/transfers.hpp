@@ -196,8 +196,11 @@ inline void copy(const CopyOrder& order, CudaStream& stream) {
     }
   } else if (PeerAccess::instance().can_access(dst, src) &&
              PeerAccess::instance().can_access(src, dst)) {
-    order.src_is_lent&& gpu_of(src) != gpu_of(dst) ? copy_lent(order, stream)
-                                                   : copy_direct(order, stream);
+    if (order.src_is_lent && gpu_of(src) != gpu_of(dst)) {
+      copy_lent(order, stream);
+    } else {
+      copy_direct(order, stream);
+    }
   } else {
     copy_through_host(order, stream);
   }

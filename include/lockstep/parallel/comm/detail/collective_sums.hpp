@@ -42,6 +42,9 @@ class CollectiveSums : lockstep::detail::NonCopyable {
   bool add(const Tensor& total, std::span<const Tensor> inputs) {
     if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
     if (!is_summed_together(total.dtype()) || total.numel() == 0) return false;
+    // NCCL may read where it is what another allocator has opened to no other GPU.
+    const auto is_lent = [](const Tensor& input) { return input.impl()->storage->is_lent(); };
+    if (lockstep::detail::any_of(inputs, is_lent)) return false;
     std::vector<Device> devices;
     for (const Tensor& input : inputs) devices.push_back(input.device());
     const auto at = lockstep::detail::find(devices, total.device());

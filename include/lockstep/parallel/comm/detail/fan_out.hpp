@@ -54,6 +54,8 @@ class FanOutCollective : lockstep::detail::NonCopyable {
   bool add(const Tensor& source, std::span<const FanOutCopy> copies) {
     // A collective needs a copy for every rank but the root.
     if (!collectives_ || copies.size() + 1 != size_) return false;
+    // NCCL may read where it is what another allocator has opened to no other GPU.
+    if (source.impl()->storage->is_lent()) return false;
     const std::size_t bytes = whole_of(source).width;
     if (bytes == 0) return false;
     distributed::detail::GpuCall& call = calls_.emplace_back();
