@@ -6,6 +6,7 @@
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/memory_range.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -82,35 +83,16 @@ inline void check_whole(const char* operation, const char* what, const Tensor& w
                      whole.device(), ", the ", part_name, " on ", part.device());
 }
 
-// The memory of which a tensor has all, from `begin` to `end`: that of its elements where they
-// follow one another, else that of the first one.
-struct OwnMemory {
-  explicit OwnMemory(const Tensor& tensor)
-      : begin(reinterpret_cast<std::uintptr_t>(tensor.impl()->data())) {
-    const auto count = static_cast<std::size_t>(tensor.numel());
-    const std::size_t first = std::min<std::size_t>(count, 1);
-    end = begin + (tensor.is_contiguous() ? count : first) * element_size(tensor.dtype());
-  }
-
-  // Addresses: memory may have been lent twice, as two storages.
-  bool meets(const OwnMemory& other) const {
-    return std::max(begin, other.begin) < std::min(end, other.end);
-  }
-
-  std::uintptr_t begin;
-  std::uintptr_t end;
-};
-
-// Throws if outputs of one call share memory, as far as that is seen (see OwnMemory).
+// Throws if outputs of one call share memory, as far as that is seen (see MemoryRange).
 inline void check_outputs_apart(const char* operation, std::span<const Tensor> outputs) {
   std::uintptr_t end = 0;  // of all before
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const OwnMemory mine(outputs[i]);
+    const lockstep::detail::MemoryRange mine(outputs[i]);
     // Usually they lie in the order of the ranks. No memory is taken here: a rank that has none
     // would have to tell the others.
     for (std::size_t j = 0; mine.begin < end && j < i; ++j) {
-      check<ValueError>(!mine.meets(OwnMemory(outputs[j])), operation, ": outputs[", j,
-                        "] and outputs[", i,
+      check<ValueError>(!mine.meets(lockstep::detail::MemoryRange(outputs[j])), operation,
+                        ": outputs[", j, "] and outputs[", i,
                         "] share memory: each needs memory of its own, as clone() gives it");
     }
     end = std::max(end, mine.end);
@@ -127,23 +109,25 @@ inline void check_in_place(const char* operation, const Parts& reads, const Part
   const Parts& parts = reads_one ? writes : reads;
   const Tensor& one = (reads_one ? reads : writes).tensors.front();
   if (!one.is_contiguous()) return;
-  const OwnMemory mine(one);
+  const lockstep::detail::MemoryRange mine(one);
+  const char* const name = reads_one ? "input" : "output";
+  const char* const others = reads_one ? "output" : "input";
   const auto own = static_cast<std::size_t>(rank);
   const bool listed = parts.tensors.size() == parts.count;
   for (std::size_t i = 0; i < parts.tensors.size(); ++i) {
-    const OwnMemory other(parts.tensors[i]);
+    const lockstep::detail::MemoryRange other(parts.tensors[i]);
     if (!parts.tensors[i].is_contiguous() || !mine.meets(other)) continue;
-    const std::uintptr_t at = listed ? other.begin : other.begin + own * (mine.end - mine.begin);
-    if (mine.begin == at && (i == own || parts.tensors.size() == 1)) continue;
-    const char* const name = reads_one ? "input" : "output";
-    const char* const side = reads_one ? "output" : "input";
-    const auto part = [&](std::size_t r) {
-      return listed ? lockstep::detail::str(side, "s[", r, ']') : lockstep::detail::str(side);
-    };
-    lockstep::detail::fail<ValueError>(
-        operation, ": the ", name, " shares memory with ", listed ? "" : "the ", part(i),
-        ": it may be ", listed ? "" : lockstep::detail::str("part ", own, " of the "), part(own),
-        ", this rank's, exactly, or needs memory of its own, as clone() gives it");
+    if (!listed) {
+      check<ValueError>(mine.begin == other.begin + own * (mine.end - mine.begin), operation,
+                        ": the ", name, " shares memory with the ", others, ": it may be part ",
+                        own, " of the ", others,
+                        ", this rank's, exactly, or needs memory of its own, as clone() gives it");
+    } else {
+      const bool is_own = i == own || parts.count == 1;
+      check<ValueError>(is_own && mine.begin == other.begin, operation, ": the ", name,
+                        " shares memory with ", others, "s[", i, "]: it may be ", others, "s[", own,
+                        "], this rank's, exactly, or needs memory of its own, as clone() gives it");
+    }
   }
 }
 

@@ -9,11 +9,11 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/memory_range.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -24,14 +24,8 @@ namespace lockstep::comm::detail {
 // True if two contiguous tensors share elements. False where one is strided: its elements go
 // through a contiguous copy, so that a collective does not read what it is writing.
 inline bool overlap(const Tensor& a, const Tensor& b) {
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  if (!a.is_contiguous() || !b.is_contiguous()) return false;
-  // Memory may have been lent twice, so it does not suffice to compare the storages.
-  const auto begin = [](const Tensor& tensor) {
-    return reinterpret_cast<std::uintptr_t>(tensor.impl()->data());
-  };
-  const auto end = [&](const Tensor& tensor) { return begin(tensor) + whole_of(tensor).width; };
-  return begin(a) < end(b) && begin(b) < end(a);
+  return a.is_contiguous() && b.is_contiguous() &&
+         lockstep::detail::MemoryRange(a).meets(lockstep::detail::MemoryRange(b));
 }
 
 // Throws unless outs[i] can take a result of this shape and dtype, and shares no memory with an
