@@ -205,6 +205,27 @@ TEST(DataLoaderWorkers, AnErrorNamesTheSampleThatItComesFrom) {
   expect_named(std::type_identity<std::runtime_error>());
 }
 
+TEST(DataLoaderWorkers, AnErrorOfAWholeBatchNamesItsSamples) {
+  struct Batches {
+    std::int64_t size() const { return 4; }
+    Tensor get_batch(std::span<const std::int64_t>) const {
+      throw lockstep::DataError("no such pictures");
+    }
+  };
+  const auto collate = [](const auto& /*samples*/) -> Tensor {
+    throw lockstep::DataError("no batch");
+  };
+  const Numbers numbers{4, [](std::int64_t) {}};
+  for (const std::int64_t workers : kWorkerCounts) {
+    DataLoader batches{Batches{}, {.batch_size = 2, .num_workers = workers}};
+    EXPECT_EQ(lockstep::testing::message_of<lockstep::DataError>([&] { (void)batches.begin(); }),
+              "no such pictures; the batch is of the dataset's samples 0 1");
+    DataLoader collated{numbers, {.batch_size = 2, .num_workers = workers}, collate};
+    EXPECT_EQ(lockstep::testing::message_of<lockstep::DataError>([&] { (void)collated.begin(); }),
+              "no batch; the batch is of the dataset's samples 0 1");
+  }
+}
+
 TEST(DataLoaderWorkers, APassIsOverAfterAnException) {
   for (const std::int64_t workers : kWorkerCounts) {
     const Numbers numbers{20, [](std::int64_t i) {

@@ -105,6 +105,30 @@ using StandardErrors = ErrorTypes<std::out_of_range, std::invalid_argument, std:
                                   std::length_error, std::logic_error, std::overflow_error,
                                   std::underflow_error, std::range_error, std::runtime_error>;
 
+// Rethrows the exception that is being handled with another text, `text(exception)`.
+//
+// The type stays the same. So the text of an exception whose type is neither of lockstep/error.hpp
+// nor of <stdexcept>, such as std::bad_alloc or one of the user's own, stays as it is.
+template <class Text>
+[[noreturn]] void rethrow_as(const Text& text) {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    try {
+      const std::string said = text(error);
+      const auto throw_if = [&]<class E>(std::type_identity<E>) {
+        if (typeid(error) == typeid(E)) throw E(said);
+      };
+      OwnErrors::each(throw_if);
+      throw_if(std::type_identity<Error>());
+      StandardErrors::each(throw_if);
+    } catch (const std::bad_alloc&) {
+      // There is no memory for a longer text: the original exception is thrown.
+    }
+    throw;
+  }
+}
+
 // Throws, in the place of `error`, one that says `text()` and is a Source too. It derives from the
 // type of `error`, or the nearest base of it that is made from a text alone: one of lockstep's,
 // Special among them, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none.

@@ -57,10 +57,10 @@ struct DataLoaderOptions {
 // **Backward.** Not recorded, whatever the thread's mode.
 // **Threads and exceptions.** One pass belongs to one thread; its workers, or that thread itself,
 // call the dataset, its transforms and collate_fn, workers at the same time. An exception of theirs
-// leaves the begin() or ++ that would have given the batch, as it was thrown; the pass is over
-// then. Where its type is one of lockstep/error.hpp or <stdexcept>, its text names the sample that
-// it comes from, or the batch's samples if `collate` throws it. An iterator's end waits for the
-// batches that workers are loading at the time. Error if a worker cannot be started. ValueError
+// leaves the begin() or ++ that would have given the batch; the pass is over then. It is as it was
+// thrown, but that a text of a type of lockstep/error.hpp or <stdexcept> goes on with the sample
+// that it comes from, or with the batch's samples if it comes of all. An iterator's end waits for
+// the batches that workers are loading at the time. Error if a worker cannot be started. ValueError
 // for options outside their range, and for a sampler together with shuffle; IndexError for a sample
 // of the sampler's that the dataset does not have.
 // **Example.**

@@ -42,27 +42,11 @@
 namespace lockstep::detail {
 
 // Rethrows the exception that is being handled, with the node and its device added to its text.
-//
-// The type stays the same. So the text of an exception whose type is neither of lockstep/error.hpp
-// nor of <stdexcept>, such as std::bad_alloc or one of the user's own, stays as it is.
 [[noreturn]] inline void rethrow_from(const Node& node) {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    try {
-      const std::string text = str(error.what(), " (in the backward of ", node.name(), " on ",
-                                   node.stream().device(), ")");
-      const auto throw_if = [&]<class E>(std::type_identity<E>) {
-        if (typeid(error) == typeid(E)) throw E(text);
-      };
-      OwnErrors::each(throw_if);
-      throw_if(std::type_identity<Error>());
-      StandardErrors::each(throw_if);
-    } catch (const std::bad_alloc&) {
-      // There is no memory for a longer text: the original exception is thrown.
-    }
-    throw;
-  }
+  rethrow_as([&node](const std::exception& error) {
+    return str(error.what(), " (in the backward of ", node.name(), " on ", node.stream().device(),
+               ")");
+  });
 }
 
 // One backward pass over the part of a graph that its roots reach.

@@ -50,6 +50,7 @@ inline std::vector<std::uint64_t> sample_seeds(std::uint64_t seed, std::uint64_t
 // Throws what is being handled. If it is of a type of lockstep/error.hpp or <stdexcept>, and not of
 // one derived from these, it says behind its text `what`, and the first of these indices.
 [[noreturn]] void rethrow_naming(const char* what, std::span<const std::int64_t> indices);
+inline constexpr const char* kOfBatch = "the batch is of the dataset's samples";
 
 // The samples of these indices as one batch; seeds[i] is for the i-th of them.
 template <class D, class CollateFn>
@@ -62,7 +63,11 @@ auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
                   "or `get_batch(indices) const`, which worker threads call at the same time");
     return Tensor();
   } else if constexpr (BatchDataset<D> && default_collate) {
-    return dataset.get_batch(indices);
+    try {
+      return dataset.get_batch(indices);
+    } catch (...) {
+      rethrow_naming(kOfBatch, indices);
+    }
   } else {
     static_assert(SampleDataset<D>,
                   "lockstep: a DataLoader with a collate_fn needs a dataset that gives samples one "
@@ -83,14 +88,14 @@ auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
     } catch (...) {
       rethrow_naming("it comes from the dataset's sample", indices.subspan(i, 1));
     }
-    if constexpr (default_collate) {
-      try {
+    try {
+      if constexpr (default_collate) {
         return data::collate(std::move(samples));
-      } catch (...) {
-        rethrow_naming("the batch is of the dataset's samples", indices);
+      } else {
+        return collate_fn(std::move(samples));
       }
-    } else {
-      return collate_fn(std::move(samples));
+    } catch (...) {
+      rethrow_naming(kOfBatch, indices);
     }
   }
 }
