@@ -1,4 +1,4 @@
-// expect: a list of Tensors, such as a state dict, is no module
+// expect: a list or map of Tensors, such as a state dict, is no module
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/module/module.hpp>
 

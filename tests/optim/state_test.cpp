@@ -155,6 +155,16 @@ TEST(OptimizerState, ReportsAllThatDoesNotFitAtOnceAndLoadsNothing) {
   EXPECT_EQ(adam.lr(), 1e-3);
 }
 
+TEST(OptimizerState, AnUninitializedEntryIsListedAmongWhatDoesNotFit) {
+  optim::Adam adam{two_parameters()};
+  StateDict dict = adam.state_dict();
+  set(dict, "param_groups.0.params", Parameter::uninitialized());
+  set(dict, "param_groups.0.lr", Parameter::uninitialized());
+  EXPECT_TRUE(throws<ModuleError>([&] { adam.load_state_dict(dict); },
+                                  "param_groups.0.params is uninitialized",
+                                  "param_groups.0.lr has to be one number"));
+}
+
 TEST(OptimizerState, StepsMayBeOfF32AsTorchsAre) {
   optim::Adam adam{two_parameters()};
   train(adam, 0, 3);

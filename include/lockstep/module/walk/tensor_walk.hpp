@@ -18,7 +18,8 @@ namespace detail {
 template <class M>
 concept ListOfTensors =
     !HasVisitMembers<M> && (std::same_as<typename M::value_type, Tensor> ||
-                            std::same_as<typename M::value_type, Named<Tensor>>);
+                            std::same_as<typename M::value_type, Named<Tensor>> ||
+                            std::same_as<typename M::mapped_type, Tensor>);
 
 // A module of any type, for functions that need only its parameters and buffers. Any module
 // converts to one, so such functions are no templates: the walk over a type of module is compiled
@@ -29,9 +30,10 @@ class TensorWalk {
  public:
   template <class M>
   TensorWalk(const M& module) : module_(std::addressof(module)), walk_(walk<M>) {
-    static_assert(!ListOfTensors<M>,
-                  "lockstep: a list of Tensors, such as a state dict, is no module: it has no "
-                  "Parameter and no Buffer");
+    static_assert(
+        !ListOfTensors<M>,
+        "lockstep: a list or map of Tensors, such as a state dict, is no module: it has no "
+        "Parameter and no Buffer");
   }
 
   // Calls `fn(const nested::Path&, const Tensor&, TensorKind)` for every Parameter and Buffer,

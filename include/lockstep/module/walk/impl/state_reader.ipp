@@ -73,7 +73,9 @@ LOCKSTEP_INLINE void StateReader::expect_indices(const std::string& name, std::s
   const Tensor tensor = take(name);
   if (!tensor.defined()) return;
   if (is_uninitialized(tensor) || tensor.sizes() != Shape{static_cast<std::int64_t>(count)}) {
-    misfit(name, str("has to list ", count, " parameters, and is of shape ", tensor.sizes()));
+    misfit(name, is_uninitialized(tensor)
+                     ? "is uninitialized"
+                     : str("has to list ", count, " parameters, and is of shape ", tensor.sizes()));
   }
 }
 
