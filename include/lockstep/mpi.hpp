@@ -31,10 +31,11 @@ namespace lockstep::mpi {
 // A group of the processes of a communicator, which is duplicated. All of its processes call it.
 //
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
-// when the process exits. Where the program finalises it, every operation from then on is an Error,
-// and handles may still be destroyed. If any process has LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in its
-// environment, or if there are more than 16 ranks, the ranks compare their calls, and calls that do
-// not match are an error on all of them; that costs one more small exchange a call.
+// when the process exits. Where the program finalises it, every operation that needs MPI is an
+// Error from then on, and handles may still be destroyed. If any process has
+// LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in its environment, or if there are more than 16 ranks, the
+// ranks compare their calls, and calls that do not match are an error on all of them; that costs
+// one more small exchange a call.
 //
 // The first group of all processes, such as init_process_group's, starts a Watchdog. If a rank
 // dies, stops, ends with an exception or a status other than 0, or does not come to a collective,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Compiled with -ffast-math, as a user's program may be: NaN and infinity stay what they are.
+// Compiled with -ffast-math, as a user's program may be: NaN and infinity stay what they are where
+// tensors are filled, read, printed and compared. (What operations make of NaN is the flag's.)
 #include <lockstep/error.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/nested/same_structure.hpp>

@@ -60,6 +60,7 @@ TEST(DamagedSafetensors, AnyByteOfTheHeaderMayBeAnything) {
   const std::string whole = python_file();
   const std::string header = whole.substr(8, whole.size() - 8 - kDataSize);
   std::size_t refusals = 0;
+  std::size_t foreign_dtypes = 0;
   std::size_t unchanged = 0;
   for (std::size_t at = 0; at < header.size(); ++at) {
     for (const char byte : {'\0', '0', '9', '"', '\\', '{', ']', '\x80', '\xff'}) {
@@ -72,7 +73,7 @@ TEST(DamagedSafetensors, AnyByteOfTheHeaderMayBeAnything) {
         const bool foreign =
             std::any_of(parsed.tensors.begin(), parsed.tensors.end(),
                         [](const auto& tensor) { return !tensor.foreign_dtype.empty(); });
-        ++(foreign ? refusals : unchanged);
+        ++(foreign ? foreign_dtypes : unchanged);
       } catch (const DataError&) {
         ++refusals;
       }

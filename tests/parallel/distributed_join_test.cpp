@@ -519,7 +519,7 @@ TEST(Join, APhaseOutOfRangeIsRefused) {
   });
 }
 
-TEST(Join, ARoundKnowsTheRanksOfItsGroupAlone) {
+TEST(Join, AnExchangeKnowsTheRanksOfItsGroupAlone) {
   const JoinExchange exchange({3, 0});
   EXPECT_EQ(exchange.code(0), 3);
   for (const int rank : {-1, 2}) {

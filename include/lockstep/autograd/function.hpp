@@ -66,7 +66,7 @@ struct OpType {
   std::shared_ptr<OpNode> (*make_node)(const OpType& type, void* op);
   void (*move)(void* to, void* op);
   void (*destroy)(void* op);
-  // Whether it holds more than parameters, which is freed once backward no longer needs it.
+  // Whether backward frees the operation, and a second one is refused; see `apply`.
   bool saves;
   // Calls the operation's backward and replaces `gradients` by what that returns.
   void (*backward)(void* op, const OpNode& node, std::vector<Tensor>& gradients);
@@ -155,7 +155,7 @@ void op_backward(void* held, const OpNode& node, std::vector<Tensor>& gradients)
 // See `apply`.
 template <class Op>
 consteval bool saves() {
-  if constexpr (requires { Op::saves; }) {
+  if constexpr (requires { typename std::bool_constant<Op::saves>; }) {
     return Op::saves;
   } else {
     return !std::is_trivially_destructible_v<Op>;
@@ -235,8 +235,8 @@ class RunningOperation {
 // recorded. A backward written with differentiable functions has derivatives of its own.
 //
 // A backward pass without retain_graph destroys the struct, and a second one through it is an
-// AutogradError. It stays if it is trivially destructible, or has a member `static constexpr bool
-// saves = false`: it has saved nothing that is worth freeing.
+// AutogradError. If the struct is trivially destructible it stays, since it has saved nothing that
+// is worth freeing; a member `static constexpr bool saves` decides otherwise.
 //
 // **Torch counterpart.** torch::autograd::Function.
 // **Backward.** On the stream that is current here on the result's device.

@@ -42,7 +42,8 @@ Tensor autocast_to(Dtype dtype, const F& operation, const Args&... args) {
   try {
     return operation(autocast_argument(args, dtype)...);
   } catch (const DtypeError&) {
-    (void)operation(args...);  // throws an error that names the dtypes that were given
+    // No operation takes as they are what it refuses converted: the error names their dtypes.
+    (void)operation(args...);
     throw;
   }
 }

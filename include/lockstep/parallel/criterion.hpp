@@ -111,10 +111,9 @@ class DataParallelModel : public DataParallel<M> {
 //
 // The reduction is what the criterion has as a public member `reduction`, as those of lockstep::nn
 // have, unless the constructor gets another; mean for a criterion without one. With Reduction::mean
-// each device's loss is weighted with its share of the rows along `dim`, so
-// that the mean of chunks that differ in size stays the batch's mean. With sum, for a criterion
-// that adds up its rows, the losses are added; with none, for one that gives a loss a row, they are
-// concatenated.
+// each device's loss is weighted with its share of the rows along `dim`, so that the mean of chunks
+// that differ in size stays the batch's mean. With sum, for a criterion that adds up its rows, the
+// losses are added; with none, for one that gives a loss a row, they are concatenated.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.

@@ -113,7 +113,8 @@ std::shared_ptr<RandomNumbers> copy_random_numbers();
 // The generator that functions use by default: the process's, and in a rank of distributed::run
 // that rank's own, a copy of its caller's. In a replica that parallel_apply runs, tensors are
 // filled by it from the replica's own numbers instead, as dropout's are, which the seed, the device
-// and the replica decide, in whatever order the threads run.
+// and the replica decide, in whatever order the threads run. (Replicas within replicas that share a
+// device and an index share these numbers, too, in the order of their threads.)
 inline Generator& default_generator() { return detail::random_numbers().generator; }
 
 // Seeds the default generator and the random numbers that kernels and replicas draw.

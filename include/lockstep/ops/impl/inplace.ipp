@@ -172,6 +172,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(Scalar number) const {
 LOCKSTEP_INLINE const Tensor& Tensor::sub_(Scalar number) const {
   detail::check_changeable(*this, "sub_");
   dispatch_numeric(dtype(), "sub_", [&]<class T>(T) {
+    (void)detail::scalar<T>("sub_", number);  // whose error is to name the number as it is given
     detail::change_each<T, detail::Plus<T>>("sub_", *this, -number);
   });
   return *this;
