@@ -45,8 +45,7 @@ Device device_of_output(const T& output, std::size_t i) {
 template <class C>
 Reduction reduction_of(const C& criterion) {
   if constexpr (requires {
-                  requires std::same_as<std::remove_cvref_t<decltype(criterion.reduction)>,
-                                        Reduction>;
+                  { criterion.reduction } -> std::same_as<const Reduction&>;
                 }) {
     return criterion.reduction;
   } else {

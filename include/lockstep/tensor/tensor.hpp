@@ -260,11 +260,10 @@ class Tensor {
   const std::shared_ptr<detail::TensorImpl>& impl() const { return impl_; }
 
  private:
-  // The variable; an OperandError if the tensor is undefined, for the second one a ModuleError as
-  // well if it has no shape yet, and for the third one an OperandError as well if it is sparse.
-  const detail::TensorImpl& get() const;
-  const detail::TensorImpl& shaped() const;
-  const detail::TensorImpl& strided() const;
+  // The variable. Each throws what the one above does, and besides:
+  const detail::TensorImpl& get() const;      // an OperandError if the tensor is undefined
+  const detail::TensorImpl& shaped() const;   // a ModuleError if it has no shape yet
+  const detail::TensorImpl& strided() const;  // an OperandError if it is sparse
 
   std::shared_ptr<detail::TensorImpl> impl_;
 };

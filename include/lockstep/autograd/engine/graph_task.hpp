@@ -30,12 +30,8 @@
 #include <memory>
 #include <memory_resource>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <span>
-#include <string>
-#include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 

@@ -44,7 +44,7 @@ inline constexpr LaunchVariables kLaunchVariables[] = {
 // The launcher's rank or world size is set without the other one.
 [[noreturn]] inline void fail_incomplete(const LaunchVariables& names) {
   std::vector<const char*> all = {names.rank, names.world_size, names.local_rank};
-  if (names.launcher == kLaunchVariables[0].launcher) {
+  if (&names == kLaunchVariables) {  // torchrun's
     all.insert(all.end(), {"MASTER_ADDR", "MASTER_PORT"});
   }
   std::string set;

@@ -75,7 +75,8 @@ class ThreadCarrier final : public Carrier {
     const auto found = lockstep::detail::find_if(streams_, same);
     return found != streams_.end() ? *found : streams_.emplace_back(pool_stream(device));
   }
-  // Messages and sums do without NCCL, where that is there, too.
+  // Where NCCL serves the collectives as well: it may read other GPUs' memory where that is, and
+  // messages go by copies.
   bool works_across_gpus() const override { return true; }
 
   void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,

@@ -293,7 +293,7 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
                     x.sizes(),
                     current_replica.group ? ". DataParallel's option .split = "
                                             "ls::Split::chunk.at_least(2) gives each replica two "
-                                            "rows or more, where the batch has them"
+                                            "rows or more, if the batch has as many"
                                           : "");
   return lockstep::apply(BatchNormOp{eps}, x, weight, bias, running);
 }
