@@ -10,6 +10,7 @@
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/recycled.hpp>
 
 #include "support/count_operator_new.hpp"
 #include "support/sanitizers.hpp"
@@ -17,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -45,6 +47,18 @@ std::uint64_t fewest_allocations(F&& call) {
 std::uint64_t shares_posted() { return detail::team_stats().shares_posted; }
 std::uint64_t copies_issued() { return comm::detail::copies_issued().load(); }
 
+// Gives each thread of a team blocks to recycle, more than a step takes: else it would count which
+// thread frees what another one has made.
+void fill_recycled_blocks() {
+  detail::run_team(2, [](std::size_t) {
+    for (std::size_t bytes = 32; bytes <= detail::RecycledBlocks::kLargest; bytes += 32) {
+      std::array<void*, 100> blocks;
+      for (void*& block : blocks) block = detail::RecycledBlocks::take(bytes);
+      for (void* const block : blocks) detail::RecycledBlocks::put(block, bytes);
+    }
+  });
+}
+
 struct Tiny {
   nn::Linear fc{5, 2};
   Tensor forward(const Tensor& x) { return fc(x); }
@@ -56,6 +70,7 @@ std::uint64_t fewest_of_a_step(const Count& count, const std::vector<Device>& de
   optim::SGD sgd{model.parameters(), {.lr = 1e-3}};
   const Tensor x = randn({30, 5});
   const Tensor y = randn({30, 2}).to("cpu:0");
+  fill_recycled_blocks();
   return fewest(count, [&] {
     sgd.zero_grad();
     mse_loss(model(x), y).backward();
