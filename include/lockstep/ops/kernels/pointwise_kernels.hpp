@@ -129,8 +129,8 @@ template <class T>
 struct SigmoidGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return grad * ((T{1} - y) * y); }
 };
-// The exponents that torch takes apart are, as there, products and roots: of −0 and −∞ these are
-// not always what std::pow gives.
+// The powers that torch computes by products and roots are computed so here, too: of −0 and −∞ that
+// does not always give what std::pow gives.
 template <class T>
 struct Pow {
   T exponent;
