@@ -311,7 +311,7 @@ TEST(LRScheduler, SetsTheRateOfEachGroup) {
   const StateDict of_sgd = clone(sgd.state_dict());
   scheduler.step();
   EXPECT_EQ(sgd.lr(0), 2);
-  EXPECT_EQ(sgd.lr(2), 4) << "the rate of epoch 2 for a first one of 16";
+  EXPECT_EQ(sgd.lr(2), 8) << "the change of this step alone";
 
   optim::SGD fresh = make();
   fresh.add_param_group({.params = {late}, .lr = 1});

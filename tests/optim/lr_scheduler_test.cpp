@@ -220,6 +220,88 @@ TEST(LRScheduler, GoesOnFromARateThatIsSetByHand) {
   expect(optim::LinearLR{.start_factor = 0.5, .total_iters = 4}, {1, 1.25, 1.5, 0.35, 0.4, 0.4});
 }
 
+// As torch, which sets the next schedule's own rate at a milestone.
+TEST(LRScheduler, AMilestoneSetsAsideWhatHasChangedTheRate) {
+  const auto rates_with = [](const LRSchedule& schedule, std::size_t epoch, double lr) {
+    optim::SGD sgd = sgd_of(0.1);
+    LRScheduler scheduler{sgd, schedule};
+    for (std::size_t i = 0; i < epoch; ++i) scheduler.step();
+    sgd.set_lr(lr);
+    Values result;
+    for (int i = 0; i < 3; ++i) {
+      scheduler.step();
+      result.push_back(sgd.lr());
+    }
+    return result;
+  };
+  const optim::SequentialLR steps({optim::StepLR{.step_size = 1}, optim::StepLR{5, 0.5}}, {8});
+  expect_near(rates_with(steps, 6, 0.05), {0.005, 0.1, 0.1});
+  const optim::SequentialLR waves({optim::CosineAnnealingLR{.T_max = 10, .eta_min = 0.01},
+                                   optim::LinearLR{.start_factor = 0.5, .total_iters = 2}},
+                                  {10});
+  expect_near(rates_with(waves, 9, 0.001), {0.05, 0.075, 0.1});
+  expect_near(rates_with(waves, 10, 0.1), {0.15, 0.2, 0.2});
+  const optim::SequentialLR own({[](double lr, std::int64_t) { return lr * 3; }, waves}, {2});
+  expect_near(rates_with(own, 0, 0.7), {0.3, 0.1, waves(0.1, 1)});
+  expect_near(rates_with(own, 11, 0.7), {0.05, 0.075, 0.1});
+}
+
+TEST(LRScheduler, AFactorThatIsNearlyOrWhollyZeroIsStillAFactor) {
+  optim::SGD sgd = sgd_of(1);
+  LRScheduler scheduler{sgd, optim::StepLR{.step_size = 1, .gamma = 0.9}};
+  for (int i = 0; i < 7070; ++i) scheduler.step();
+  sgd.set_lr(0.1);
+  scheduler.step();
+  EXPECT_DOUBLE_EQ(sgd.lr(), 0.09);
+  LRScheduler off{sgd, optim::StepLR{.step_size = 2, .gamma = 0}};
+  for (const double expected : {0.09, 0.0, 0.0}) {
+    off.step();
+    EXPECT_DOUBLE_EQ(sgd.lr(), expected);
+  }
+  sgd.set_lr(0.5);
+  off.step();
+  EXPECT_EQ(sgd.lr(), 0);
+}
+
+// The rates of torch 2.15.
+TEST(LRScheduler, AGroupThatIsAddedLaterTakesTheStepsFromThenOn) {
+  const auto expect = [](const LRSchedule& schedule, const Values& expected) {
+    optim::SGD sgd = sgd_of(0.1);
+    LRScheduler scheduler{sgd, schedule};
+    for (int epoch = 0; epoch < 7; ++epoch) scheduler.step();
+    sgd.add_param_group({.params = std::vector{make_parameter({1})}, .lr = 0.5});
+    for (const double lr : expected) {
+      scheduler.step();
+      EXPECT_NEAR(sgd.lr(1), lr, 5e-4);
+    }
+  };
+  expect(optim::StepLR{.step_size = 2}, {0.05, 0.05, 0.005});
+  expect(optim::CosineAnnealingLR{.T_max = 10}, {0.232, 0.059, 0});
+  expect(optim::LinearLR{.start_factor = 0.1, .total_iters = 10}, {0.562, 0.623, 0.685});
+  expect([](double lr, std::int64_t epoch) { return lr / static_cast<double>(1 + epoch); },
+         {0.0556, 0.05, 0.0455});
+}
+
+TEST(LRScheduler, AScheduleThatIsMadeAnewGoesByTheRateThatTheSavedOneBeganWith) {
+  const LRSchedule schedule = [](double lr, std::int64_t epoch) {
+    return lr / static_cast<double>(1 + epoch);
+  };
+  optim::SGD sgd = sgd_of(1);
+  EXPECT_EQ(sgd.state_dict().size(), optim::SGD(sgd_of(1)).state_dict().size());
+  LRScheduler scheduler{sgd, schedule};
+  for (int epoch = 0; epoch < 9; ++epoch) scheduler.step();
+  optim::SGD resumed = sgd_of(1);
+  resumed.load_state_dict(sgd.state_dict());
+  EXPECT_EQ(resumed.lr(), 0.1);
+  LRScheduler anew{resumed, schedule};
+  EXPECT_EQ(resumed.lr(), 1);
+  StateDict dict = sgd.state_dict();
+  for (NamedTensor& entry : dict) {
+    if (entry.name == "param_groups.0.initial_lr") entry.tensor.fill_(-1);
+  }
+  EXPECT_TRUE(throws<ValueError>([&] { resumed.load_state_dict(dict); }, "SGD", "initial_lr"));
+}
+
 TEST(LRScheduler, RefusesStatesThatAreNone) {
   optim::SGD sgd = sgd_of(0.5);
   LRScheduler scheduler{sgd, optim::StepLR{}};
@@ -236,6 +318,15 @@ TEST(LRScheduler, RefusesStatesThatAreNone) {
                            {"base_lr", scalar_tensor(1.0)}};
   EXPECT_TRUE(
       throws<ModuleError>([&] { scheduler.load_state_dict(the_last); }, "last_epoch is too large"));
+  for (const char* name : {"base_lr", "lr", "last_lr"}) {
+    for (const double value : {-1.0, HUGE_VAL, std::nan("")}) {
+      StateDict dict = scheduler.state_dict();
+      for (NamedTensor& entry : dict) {
+        if (entry.name == name) entry.tensor.fill_(value);
+      }
+      EXPECT_TRUE(throws<ValueError>([&] { scheduler.load_state_dict(dict); }, name, "finite"));
+    }
+  }
   EXPECT_EQ(sgd.lr(), 0.5);
 }
 

@@ -112,7 +112,8 @@ class GroupedOptimizer : public Optimizer {
   void add_param_group(const Group& group) { add(group, true); }
 
   // The settings and the state of each parameter, by name ("param_groups.0.lr",
-  // "state.0.exp_avg"), numbers as tensors of one element: what io::save_file can write.
+  // "state.0.exp_avg"), numbers as tensors of one element: what io::save_file can write. Where a
+  // schedule has asked for initial_lr(), that is there as well.
   //
   // Parameters are known by their place in the list, so whoever loads it lists them in the same
   // order and in the same groups. The tensors are the optimiser's own: the next step changes them
@@ -132,6 +133,9 @@ class GroupedOptimizer : public Optimizer {
                       [&dict](const std::string& name, const auto& number) {
                         dict.push_back(named_number(name, number));
                       });
+      if (group < initial_lrs().size()) {
+        dict.push_back(named_number(group_prefix(group) + "initial_lr", initial_lrs()[group]));
+      }
     }
     for (std::size_t i = 0; i < states_.size(); ++i) list_state(dict, state_prefix(i), states_[i]);
     return dict;
@@ -149,12 +153,17 @@ class GroupedOptimizer : public Optimizer {
     check_not_moved();
     lockstep::detail::StateReader reader(name(), dict);
     std::vector<Options> options;
+    std::vector<double> initial_lrs;
     for (std::size_t group = 0; group < group_count(); ++group) {
       reader.expect_indices(group_prefix(group) + "params", parameters(group).size());
       for_each_number(options.emplace_back(), group_prefix(group),
                       [&reader]<class T>(const std::string& name, T& number) {
                         number = reader.number<T>(name);
                       });
+      const std::string initial_lr = group_prefix(group) + "initial_lr";
+      if (initial_lrs.size() == group && reader.has_any(initial_lr)) {
+        initial_lrs.push_back(reader.number<double>(initial_lr));
+      }
     }
     std::vector<State> states(states_.size());
     for (std::size_t i = 0; i < states.size(); ++i) {
@@ -163,6 +172,8 @@ class GroupedOptimizer : public Optimizer {
     }
     reader.finish();
     for (const Options& group : options) check_options(name(), group);
+    for (const double lr : initial_lrs) check_setting(name(), "initial_lr", lr);
+    set_initial_lrs(std::move(initial_lrs));
     options_ = std::move(options);
     states_ = std::move(states);
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 // Learning rates that change with the epoch. A schedule is a function of the rate that the
@@ -55,8 +56,9 @@ struct CosineAnnealingLR {
   double operator()(double lr, std::int64_t epoch) const;
 };
 
-// One schedule after another: the next begins, at its own epoch 0, at each milestone. Each goes by
-// the rate that the optimiser was made with, wherever the one before it has ended.
+// One schedule after another: the next begins, at its own epoch 0, at each milestone. Each begins
+// with the rate that the optimiser was made with, wherever the one before it has ended and whatever
+// has changed the rate.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.SequentialLR.
 // **Threads and exceptions.** A ValueError unless there is a schedule more than milestones, and
@@ -68,7 +70,8 @@ class SequentialLR {
 
   double operator()(double lr, std::int64_t epoch) const;
 
-  const std::vector<LRSchedule>& schedules() const { return schedules_; }
+  // The schedule that an epoch belongs to, and the epoch at which it begins.
+  std::pair<const LRSchedule&, std::int64_t> schedule_at(std::int64_t epoch) const;
 
  private:
   std::vector<LRSchedule> schedules_;
@@ -85,8 +88,8 @@ class SequentialLR {
 // the program's own sets its rate, whatever the rate was.
 //
 // It refers to the optimiser, which has to outlive it and to stay where it is. A group that is
-// added to it later takes part from the next step on, with the rate that it has by then as its
-// first.
+// added to it later takes part from the next step on: its rate is another one than the schedule's,
+// and a schedule of the program's own takes it for the first.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.LRScheduler, whose step is called after the
 // epoch's. The rates are the closed forms that torch documents, and those of its "chainable" forms

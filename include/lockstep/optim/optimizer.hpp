@@ -89,6 +89,10 @@ class Optimizer {
   virtual double lr_of(std::size_t group) const = 0;
   virtual void set_lr_of(std::size_t group, double lr) = 0;
 
+  // The initial rates of the first groups, as many as schedules have asked for.
+  const std::vector<double>& initial_lrs() const { return initial_lrs_; }
+  void set_initial_lrs(std::vector<double> lrs) { initial_lrs_ = std::move(lrs); }
+
   void check_not_moved() const;
   void check_group(std::size_t group) const;
 

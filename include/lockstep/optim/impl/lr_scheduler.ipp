@@ -24,21 +24,25 @@ inline std::string lr_name(const std::string& name, std::size_t group) {
   return group == 0 ? name : name + "." + std::to_string(group);
 }
 
-// Whether the schedule goes on from whatever the rate is. It is linear in the rate then.
-inline bool is_chainable(const optim::LRSchedule& schedule) {
-  if (const auto* const several = schedule.target<optim::SequentialLR>()) {
-    return std::all_of(several->schedules().begin(), several->schedules().end(), is_chainable);
-  }
-  return schedule.target<optim::StepLR>() || schedule.target<optim::LinearLR>() ||
-         schedule.target<optim::CosineAnnealingLR>();
-}
-
 // The rate after `epoch` of a group that began with `base` and has `lr` now.
 inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
                       std::int64_t epoch) {
-  const double expected = schedule(base, epoch);
+  if (const auto* const several = schedule.target<optim::SequentialLR>()) {
+    const auto [current, begin] = several->schedule_at(epoch + 1);
+    if (begin == 0 || begin <= epoch) return next_lr(current, base, lr, epoch - begin);
+    return current(base, 0);
+  }
   const double next = schedule(base, epoch + 1);
-  if (lr == expected || !is_chainable(schedule)) return next;
+  const bool goes_on = schedule.target<optim::StepLR>() || schedule.target<optim::LinearLR>() ||
+                       schedule.target<optim::CosineAnnealingLR>();
+  if (!goes_on) return next;
+  // These are linear in the rate.
+  if (epoch < 0) return schedule(lr, 0);
+  const double expected = schedule(base, epoch);
+  if (lr == expected) return next;
+  if (const auto* const steps = schedule.target<optim::StepLR>()) {
+    return (epoch + 1) % steps->step_size == 0 ? lr * steps->gamma : lr;
+  }
   const double offset = schedule(0, epoch);
   const double slope = schedule(1, epoch) - offset;
   return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
@@ -85,10 +89,16 @@ LOCKSTEP_INLINE SequentialLR::SequentialLR(std::vector<LRSchedule> schedules,
 }
 
 LOCKSTEP_INLINE double SequentialLR::operator()(double lr, std::int64_t epoch) const {
+  const auto [current, begin] = schedule_at(epoch);
+  return current(lr, epoch - begin);
+}
+
+LOCKSTEP_INLINE std::pair<const LRSchedule&, std::int64_t> SequentialLR::schedule_at(
+    std::int64_t epoch) const {
   check<ValueError>(!schedules_.empty(), "SequentialLR: it has been moved from");
   const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), epoch);
   const std::int64_t begin = next == milestones_.begin() ? 0 : *(next - 1);
-  return schedules_[static_cast<std::size_t>(next - milestones_.begin())](lr, epoch - begin);
+  return {schedules_[static_cast<std::size_t>(next - milestones_.begin())], begin};
 }
 
 LOCKSTEP_INLINE LRScheduler::LRScheduler(Optimizer& optimizer, LRSchedule schedule)
@@ -101,14 +111,8 @@ LOCKSTEP_INLINE void LRScheduler::step() {
   std::vector<double> base_lrs = base_lrs_;
   std::vector<double> lrs;
   for (std::size_t group = 0; group < optimizer_->group_count(); ++group) {
-    const double lr = optimizer_->lr(group);
-    if (group < base_lrs_.size()) {
-      lrs.push_back(detail::next_lr(schedule_, base_lrs[group], lr, epoch_));
-    } else {
-      base_lrs.push_back(optimizer_->initial_lr(group));
-      const double from = detail::is_chainable(schedule_) ? lr : base_lrs.back();
-      lrs.push_back(schedule_(from, epoch_ + 1));
-    }
+    if (group == base_lrs.size()) base_lrs.push_back(optimizer_->initial_lr(group));
+    lrs.push_back(detail::next_lr(schedule_, base_lrs[group], optimizer_->lr(group), epoch_));
   }
   optimizer_->set_lrs(lrs);
   base_lrs_ = std::move(base_lrs);
@@ -156,6 +160,10 @@ LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   }
   std::vector<double> all = lrs;
   while (all.size() < optimizer_->group_count()) all.push_back(optimizer_->lr(all.size()));
+  for (const double lr : base_lrs) check_setting("LRScheduler", "base_lr", lr);
+  for (const std::optional<double>& lr : last) {
+    check_setting("LRScheduler", "last_lr", lr.value_or(0));
+  }
   optimizer_->set_lrs(all);
   epoch_ = epoch;
   base_lrs_ = std::move(base_lrs);
