@@ -53,6 +53,21 @@ TEST(ClipGradNorm, TakesWhatOptimisersTake) {
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({list[0], list[2]}, 10), 7);
 }
 
+TEST(ClipGradNorm, ScalesGradientsInHalfPrecision) {
+  const Parameter a = make_parameter({1, 1});
+  const Parameter b = make_parameter({1}, Dtype::bf16);
+  const Parameter c = make_parameter({1}, Dtype::f16);
+  give_gradient(a, {2, 3});
+  for (const Parameter& half : {b, c}) half.set_grad(tensor({6.0}).to(half.dtype()));
+  const Tensor gradient = b.grad();
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({a, b}, 3.5), 7);
+  EXPECT_EQ(gradient.item(), 3);
+  EXPECT_NEAR(a.grad().sum().item(), 2.5, 1e-5);
+  optim::clip_grad_norm_({c}, 1.5);
+  EXPECT_EQ(c.grad().item(), 1.5);
+  EXPECT_EQ(c.grad().dtype(), Dtype::f16);
+}
+
 TEST(ClipGradNorm, ScalesElementsThatAreOneAnotherOnce) {
   const Parameter a = make_parameter({1}, Dtype::f64);
   const Parameter b = make_parameter({1, 1}, Dtype::f64);
