@@ -139,7 +139,8 @@ TEST_F(Csv, NumbersAreReadExactlyAndInFull) {
   EXPECT_EQ(value("-inf"), -std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(value("nan")));
   EXPECT_EQ(values_of<float>(read("1e-50", {.header = false}).column(0))[0], 0.0F);
-  for (const char* bad : {"1x", "x", "1 2", "--1", "+-1", "+", "0x10", "1,", "1e999", "-1e999"}) {
+  for (const char* bad :
+       {"1x", "x", "1 2", "--1", "+-1", "+", "0x10", "1,", "1e999", "-1e999", "nan(1)"}) {
     EXPECT_THROW(value(std::string("\"") + bad + "\""), DataError) << bad;
   }
 }

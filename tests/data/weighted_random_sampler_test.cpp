@@ -83,6 +83,15 @@ TEST(WeightedRandomSampler, TinyWeightsAreDrawnToo) {
   const WeightedRandomSampler sampler({0, kTiny, 0}, 100);
   EXPECT_EQ(sampler.indices(3, 0), Indices(100, 1));
   EXPECT_EQ(WeightedRandomSampler({0, kTiny, 0}, 1, false).indices(3, 0), Indices{1});
+  // Five deviations.
+  const WeightedRandomSampler alike({1, 8 * kTiny, 8 * kTiny}, 2, false);
+  int last = 0;
+  for (std::uint64_t epoch = 0; epoch < 1000; ++epoch) {
+    const Indices order = alike.indices(3, epoch);
+    EXPECT_EQ(order[0], 0);
+    if (order[1] == 2) ++last;
+  }
+  EXPECT_NEAR(last, 500, 80);
 }
 
 TEST(WeightedRandomSampler, WhatCannotBeDrawnIsAnError) {

@@ -4,13 +4,16 @@
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -96,6 +99,18 @@ TEST(RandomState, WhatIsNoStateIsRefusedAndChangesNothing) {
   for (const int bit : {20, 32}) {
     EXPECT_TRUE(refused(1, tensor<std::int64_t>({1, 0, std::int64_t{1} << bit, 0, 0})));
   }
+  // The engine's words are all 0, or the place behind them is none.
+  const auto text = [](const std::string& words) {
+    return from_values(std::span(reinterpret_cast<const std::uint8_t*>(words.data()), words.size()),
+                       {static_cast<std::int64_t>(words.size())});
+  };
+  const auto* const begin =
+      reinterpret_cast<const char*>(state[0].tensor.const_data_ptr<std::uint8_t>());
+  const std::string words(begin, static_cast<std::size_t>(state[0].tensor.numel()));
+  EXPECT_TRUE(refused(0, text(words.substr(0, words.rfind(' ')) + " 313")));
+  std::string zeros_alone;
+  for (int i = 0; i < 312; ++i) zeros_alone += "0 ";
+  EXPECT_TRUE(refused(0, text(zeros_alone + "312")));
   EXPECT_TRUE(throws<ValueError>([&] { io::set_random_state({}); }, "no generator"));
   EXPECT_EQ(values_of(io::random_state()), values_of(state));
 }

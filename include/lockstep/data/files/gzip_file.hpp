@@ -24,7 +24,7 @@ namespace lockstep::data {
 // name.
 //
 // Several gzip streams one after another are one; bytes behind the last that are no such stream are
-// ignored, as gzip does.
+// ignored, as zlib does.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
 // file and says at which byte of the unpacked stream it was; for a damaged stream with zlib's

@@ -43,7 +43,8 @@ std::errc parse_number(std::string_view text, T& value) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (stop != end || error == std::errc::invalid_argument) return std::errc::invalid_argument;
+  const bool whole = stop == end && !text.ends_with(')');  // nan(1) is no number of a table
+  if (!whole || error == std::errc::invalid_argument) return std::errc::invalid_argument;
   if (error == std::errc() || std::integral<T>) return error;
   // from_chars does not say whether it is too large or too small; a stream does.
   std::istringstream in{std::string(text)};

@@ -75,7 +75,9 @@ LOCKSTEP_INLINE std::vector<std::int64_t> WeightedRandomSampler::draw_without_re
   std::vector<std::pair<double, std::int64_t>> times;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const double time = -std::log(1.0 - generator.uniform());
-    if (weights_[i] > 0) times.emplace_back(time / weights_[i], static_cast<std::int64_t>(i));
+    if (weights_[i] == 0) continue;
+    // Logarithms, since the quotient by a tiny weight is beyond what a double can hold.
+    times.emplace_back(std::log(time) - std::log(weights_[i]), static_cast<std::int64_t>(i));
   }
   const auto end = times.begin() + num_samples_;
   std::partial_sort(times.begin(), end, times.end());

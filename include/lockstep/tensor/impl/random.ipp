@@ -71,6 +71,19 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
                     " and ", high);
 }
 
+// Whether an engine can come to a state that the standard library has read: some word is not 0, and
+// the place behind the words, as libstdc++ and libc++ write them, is one of theirs.
+inline bool is_reachable(const std::string& state) {
+  std::istringstream in(state);
+  in.imbue(std::locale::classic());
+  bool any = false;
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < std::mt19937_64::state_size && in >> number; ++i) {
+    any = any || number != 0;
+  }
+  return any && (!(in >> number) || number <= std::mt19937_64::state_size);
+}
+
 LOCKSTEP_INLINE double normal_of(RandomBits bits) {
   const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_of(bits)));
   return radius * std::cos(2.0 * std::numbers::pi * uniform_of(bits));
@@ -180,7 +193,7 @@ LOCKSTEP_INLINE void Generator::set_state(const std::string& state) {
   in.imbue(std::locale::classic());
   std::mt19937_64 engine;
   in >> engine;
-  check<ValueError>(!in.fail() && (in >> std::ws).eof(),
+  check<ValueError>(!in.fail() && (in >> std::ws).eof() && detail::is_reachable(state),
                     "Generator: expected a state of its engine, got ", state.size(),
                     " characters of other text");
   const std::lock_guard lock(mutex_);
