@@ -179,6 +179,7 @@ TEST(Autocast, WhatLeavesTheRangeOfHalfPrecisionIsInF32) {
   EXPECT_FLOAT_EQ(exp(x).to_vector<float>()[0], std::exp(twelve));
   EXPECT_FLOAT_EQ(log(x).to_vector<float>()[0], std::log(twelve));
   EXPECT_FLOAT_EQ(pow(x, 5).to_vector<float>()[0], 248832);
+  EXPECT_FLOAT_EQ((1 / x).to_vector<float>()[0], 1 / twelve);
   EXPECT_EQ(sum(full({70000}, 12, {.dtype = Dtype::f16})).to_vector<float>()[0], 840000);
   EXPECT_EQ(sum(x, {1}).dtype(), Dtype::f32);
   EXPECT_EQ(sum(x.to(Dtype::f64)).dtype(), Dtype::f64);

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -388,6 +389,34 @@ TEST(PairLosses, BinaryCrossEntropyOfHalfPrecisionHasAFiniteGradient) {
   const Tensor one = full({1}, 1).to(Dtype::f16).requires_grad_();
   binary_cross_entropy(one, one.detach()).backward();
   EXPECT_EQ(one.grad().to(Dtype::f32).item(), 0);
+}
+
+TEST(Losses, OfHalfPrecisionAreThoseOfF32RoundedOnce) {
+  const Tensor target = labels({2, 0, 1}, {3});
+  const std::vector<std::function<Tensor(const Tensor&)>> functions = {
+      [](const Tensor& x) { return softmax(x, 1); },
+      [](const Tensor& x) { return log_softmax(x, 1); },
+      [&](const Tensor& x) { return nll_loss(x, target, Reduction::none); },
+      [&](const Tensor& x) { return cross_entropy(x, target); },
+      [&](const Tensor& x) { return cross_entropy(x, target, Reduction::sum, 0.1); },
+      [](const Tensor& x) {
+        return mse_loss(x, full({3, 4}, 0.25, x.detach().options()));
+      }};
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    for (const auto& f : functions) {
+      const Tensor x = varied<float>({3, 4}).to(dtype).requires_grad_();
+      const Tensor wide = x.detach().to(Dtype::f32).requires_grad_();
+      const Tensor result = f(x);
+      const Tensor expected = f(wide);
+      EXPECT_EQ(result.dtype(), dtype);
+      EXPECT_EQ(result.to(Dtype::f32).to_vector<float>(),
+                expected.to(dtype).to(Dtype::f32).to_vector<float>());
+      result.backward(ones(result.sizes(), result.options()));
+      expected.backward(ones(expected.sizes(), expected.options()));
+      EXPECT_EQ(x.grad().to(Dtype::f32).to_vector<float>(),
+                wide.grad().to(dtype).to(Dtype::f32).to_vector<float>());
+    }
+  }
 }
 
 TEST(MseLoss, NamesBothArgumentsInItsErrors) {

@@ -60,6 +60,13 @@ Tensor autocast_to_f32(const F& operation, const Args&... args) {
   return autocast_to(Dtype::f32, operation, args...);
 }
 
+// operation(x, args...) for half precision where autocast is off: computed in f32, and rounded to
+// the dtype of x once.
+template <class F, class... Args>
+Tensor half_through_f32(const F& operation, const Tensor& x, const Args&... args) {
+  return operation(x.to(Dtype::f32), autocast_argument(args, Dtype::f32)...).to(x.dtype());
+}
+
 // Whether autocast makes one dtype of those of the tensors, which are defined.
 inline bool autocast_promotes(const std::vector<Tensor>& tensors) {
   return is_autocast_enabled() &&

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// exp(x) divided by its sum along `dim`, without overflow. f32 and f64 are taken, and where
-// autocast is on half precision, as f32.
+// exp(x) divided by its sum along `dim`, without overflow. Half precision is computed in f32, and
+// so is the result where autocast is on.
 //
 // **Torch counterpart.** torch.nn.functional.softmax.
 Tensor softmax(const Tensor& x, std::int64_t dim);

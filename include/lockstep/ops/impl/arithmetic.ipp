@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/ops/arithmetic.hpp>
@@ -182,6 +183,10 @@ LOCKSTEP_INLINE Tensor div(const Tensor& a, const Tensor& b) {
 LOCKSTEP_INLINE Tensor div(const Tensor& a, double b) { return apply(detail::DivideOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor div(double a, const Tensor& b) {
+  if (is_autocast_enabled()) {
+    const auto a_over = [a](const Tensor& x) { return div(a, x); };
+    return detail::autocast_to_f32(a_over, b);
+  }
   return apply(detail::ReciprocalOp{{a}}, b);
 }
 

@@ -217,6 +217,9 @@ namespace lockstep {
 LOCKSTEP_INLINE Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   if (is_autocast_enabled()) return detail::autocast_to_f32(nll_loss, input, target, reduction);
   detail::check_class_loss("nll_loss", input, target);
+  if (detail::is_half_precision(input.dtype())) {
+    return detail::half_through_f32(nll_loss, input, target, reduction);
+  }
   return apply(detail::NllLossOp{reduction}, input, target);
 }
 
@@ -228,6 +231,9 @@ LOCKSTEP_INLINE Tensor cross_entropy(const Tensor& input, const Tensor& target, 
   detail::check_class_loss("cross_entropy", input, target);
   check<ValueError>(label_smoothing >= 0 && label_smoothing <= 1,
                     "cross_entropy: expected a label_smoothing from 0 to 1, got ", label_smoothing);
+  if (detail::is_half_precision(input.dtype())) {
+    return detail::half_through_f32(cross_entropy, input, target, reduction, label_smoothing);
+  }
   if (label_smoothing == 0) return apply(detail::CrossEntropyOp{reduction}, input, target);
   const auto dim = static_cast<std::int64_t>(detail::class_dim(input));
   const Tensor log_probs = log_softmax(input, dim);
@@ -238,6 +244,9 @@ LOCKSTEP_INLINE Tensor cross_entropy(const Tensor& input, const Tensor& target, 
 LOCKSTEP_INLINE Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   if (is_autocast_enabled()) return detail::autocast_to_f32(mse_loss, input, target, reduction);
   detail::check_pairs("mse_loss", input, target);
+  if (detail::is_half_precision(input.dtype())) {
+    return detail::half_through_f32(mse_loss, input, target, reduction);
+  }
   return apply(detail::MseLossOp{reduction}, input, target);
 }
 
@@ -268,8 +277,7 @@ LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& t
                     "sigmoid, or switch autocast off for both");
   detail::check_pairs("binary_cross_entropy", input, target);
   if (detail::is_half_precision(input.dtype())) {
-    return binary_cross_entropy(input.to(Dtype::f32), target.to(Dtype::f32), reduction)
-        .to(input.dtype());
+    return detail::half_through_f32(binary_cross_entropy, input, target, reduction);
   }
   return detail::reduce_rows(apply(detail::BinaryCrossEntropyOp{}, input, target), reduction);
 }

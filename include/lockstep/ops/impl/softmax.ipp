@@ -11,6 +11,7 @@
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/half.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -58,6 +59,7 @@ template <bool Log>
 Tensor softmax_along(const Tensor& x, std::int64_t dim) {
   if (is_autocast_enabled()) return autocast_to_f32(softmax_along<Log>, x, dim);
   check_defined(Log ? "log_softmax" : "softmax", "the input", x);
+  if (is_half_precision(x.dtype())) return half_through_f32(softmax_along<Log>, x, dim);
   const std::size_t at = wrap_dim(dim, x.sizes().size());
   if (x.dim() == 0) return softmax_along<Log>(x.reshape({1}), 0).reshape({});
   return apply(SoftmaxOp<Log>{at}, x);
