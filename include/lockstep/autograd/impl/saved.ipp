@@ -48,9 +48,12 @@ LOCKSTEP_INLINE Tensor Backward::operator()(const Saved& saved) const {
   if (!tensor.defined()) return tensor;
   const bool replaced = tensor.impl()->replaced != saved.replaced_;
   if (replaced || tensor.version() != saved.version_) [[unlikely]] {
-    const std::string how = replaced ? std::string("has been given other memory or another layout")
-                                     : detail::str("is at version ", tensor.version(),
-                                                   "; expected version ", saved.version_);
+    const std::string how =
+        replaced
+            ? std::string(
+                  "has been changed by += or its like, or given other memory or another layout")
+            : detail::str("is at version ", tensor.version(), "; expected version ",
+                          saved.version_);
     detail::fail<AutogradError>("one of the variables needed for the gradient of ", node_->name(),
                                 " has been modified by an inplace operation: a tensor of shape ",
                                 tensor.sizes(), " on ", tensor.device(), ' ', how);

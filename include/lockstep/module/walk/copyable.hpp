@@ -58,7 +58,7 @@ consteval void require_copyable() {
       CopyableModule<M>,
       "lockstep: this module cannot be copied, as cloning and replicating it require: hold its "
       "sub-modules by value, in std::optional or in std::shared_ptr instead of "
-      "std::unique_ptr");
+      "std::unique_ptr; what else cannot be copied, as a std::mutex, goes into a std::shared_ptr");
 }
 
 template <class M>

@@ -38,6 +38,14 @@ LOCKSTEP_INLINE void check_changeable(const Tensor& tensor, const char* operatio
                     " is the same element in memory: make it contiguous first");
 }
 
+// Throws if a gradient would have to flow into what a tensor is changed by.
+inline void check_source(const Tensor& source, const char* operation) {
+  check_defined(operation, "the other tensor", source);
+  check<AutogradError>(!source.requires_grad() || !autograd_state().records(), operation,
+                       " by a tensor that requires grad is not recorded: do it under NoGradGuard, "
+                       "or out of place: parts are put together by cat and stack");
+}
+
 // `source`, stretched to `shape`; unrecorded.
 inline Tensor stretched(const Tensor& source, const Shape& shape, const char* operation) {
   if (source.sizes() == shape) return source;
@@ -143,7 +151,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::zero_() const {
 // to this device.
 LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
   detail::check_changeable(*this, "copy_");
-  detail::check_inplace(source, "copy_ from a tensor");
+  detail::check_source(source, "copy_");
   if (is_same(source)) return *this;
   detail::copy_into(*this, detail::stretched(source, sizes(), "copy_"));
   return *this;
@@ -152,7 +160,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
 // Adds alpha · other, stretched to this shape.
 LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   detail::check_changeable(*this, "add_");
-  detail::check_inplace(other, "add_ of a tensor");
+  detail::check_source(other, "add_");
   detail::check_same_kind("add_", "the tensor", *this, "the one to add", other);
   dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
   const Tensor part = detail::apart_from(*this, detail::stretched(other, sizes(), "add_"));
