@@ -67,7 +67,7 @@ TEST(Undefined, TheOperationAndTheArgumentAreNamed) {
        }},
       {"to", "the tensor", [](auto& none, auto&) { (void)none.to("cpu:1"); }},
       {"add_", "the tensor", [](auto& none, auto& x) { none.add_(x); }},
-      {"add_ of a tensor", "the tensor", [](auto& none, auto& x) { x.add_(none); }},
+      {"add_", "the other tensor", [](auto& none, auto& x) { x.add_(none); }},
       {"lt", "the second operand", [](auto& none, auto& x) { (void)lt(x, none); }},
       {"gt", "the tensor", [](auto& none, auto&) { (void)gt(none, 0); }},
       {"clamp", "the tensor", [](auto& none, auto&) { (void)clamp(none, 0); }},
