@@ -515,6 +515,62 @@ TEST(Engine, ManyDevicesGiveTheSameBitsEveryRun) {
   }
 }
 
+// Gives gradients that count how many of them there are.
+struct GivesCounted {
+  static constexpr const char* name = "gives_counted";
+  std::atomic<int>* living;
+  std::atomic<int>* most;
+  double factor;
+  Tensor forward(const Tensor& x) const { return x * factor; }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    const auto numbers = std::make_shared<std::vector<double>>(
+        static_cast<std::size_t>(grad.numel()), grad.to_vector<double>()[0] * factor);
+    const auto give_back = [living = living, numbers](void*) { living->fetch_sub(1); };
+    const int now = living->fetch_add(1) + 1;
+    for (int last = most->load(); last < now && !most->compare_exchange_weak(last, now);) {
+    }
+    return from_blob(numbers->data(), grad.sizes(),
+                     {.dtype = Dtype::f64, .device = grad.device(), .deleter = give_back});
+  }
+};
+
+// Used by each step of a sequence, or by each part of a sum or a list.
+TEST(Engine, GradientsOfManyUsesAreNotKept) {
+  constexpr int kUses = 40;
+  const auto use = [](const Tensor& x, std::atomic<int>& living, std::atomic<int>& most, int way) {
+    Tensor total = ones({3}, {.dtype = Dtype::f64, .device = x.device()});
+    std::vector<Tensor> list;
+    for (int i = 0; i < kUses; ++i) {
+      const Tensor used = apply(GivesCounted{&living, &most, i + 1.0}, x);
+      if (way == 0) total = total * 1 + used;
+      if (way == 1) total = used + total * 1;
+      if (way == 2) total = total + used;
+      if (way == 3) list.push_back(used);
+    }
+    return sum(list.empty() ? total : stack(list));
+  };
+  for (const int devices : {1, 2}) {
+    for (const int way : {0, 1, 2, 3}) {
+      for (const bool is_leaf : {true, false}) {
+        std::atomic<int> living = 0;
+        std::atomic<int> most = 0;
+        const Tensor x = full({3}, 1, kLeaf);
+        Tensor loss;
+        for (int device = 0; device < devices; ++device) {
+          const Tensor here = devices > 1 ? x.to(Device(DeviceType::cpu, device)) : x;
+          const Tensor part = use(is_leaf ? here : here * 1, living, most, way).to(Device());
+          loss = loss.defined() ? loss + part : part;
+        }
+        loss.backward();
+        EXPECT_LE(most.load(), 3 * devices) << devices << " devices, way " << way;
+        EXPECT_EQ(living.load(), 0);
+        const double each = kUses * (kUses + 1) / 2.0;
+        EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(3, devices * each));
+      }
+    }
+  }
+}
+
 TEST(Engine, AnExceptionInBackwardComesOutAndTheEngineGoesOn) {
   const Tensor x = leaf(1);
   EXPECT_EQ(message_of<std::runtime_error>([&] { apply(Throws{}, x).backward(); }),

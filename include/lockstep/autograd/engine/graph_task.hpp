@@ -10,6 +10,7 @@
 #include <lockstep/autograd/engine/pass_graph.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/backend/streams.hpp>
@@ -54,12 +55,16 @@ namespace lockstep::detail {
 // host memory.
 //
 // The result does not depend on timing: gradients that come to one input of a node are added in the
-// order of the nodes that they come from, which a walk of the graph numbers (PassGraph).
+// order of the nodes that they come from, which a walk of the graph numbers (PassGraph). In a lane
+// nodes run in that order, too, as far as they wait for no others: so where many gradients come to
+// a node from its own lane, such as those of a weight that each step of a sequence uses, each is
+// added up at once rather than kept until the last has come.
 //
 // Threads: the graph and the lanes are built by the caller before other threads come and are
 // constant from then on. A NodeState and the arrivals at it are guarded by the LaneWorkers' mutex
 // until the last gradient has come; then they belong to the thread that runs the node, as the list
-// of gradients of the node's lane does until they are delivered.
+// of gradients of the node's lane does until they are delivered. Where gradients are added up as
+// they come, all but `waiting` belongs to the thread that runs a node of the lane.
 class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph)
@@ -86,7 +91,14 @@ class GraphTask final : public BackwardPass {
     std::vector<const Node*> wanted;
     for (const Capture& capture : captures_) wanted.push_back(capture.edge.node.get());
     graph_.build(wanted);
-    for (NodeState& state : graph_.states()) state.lane = lane_of(state.node->stream().device());
+    // From the last on, so that what plain host memory waits for runs in its lane after it.
+    for (std::size_t i = graph_.states().size(); i-- > 0;) {
+      NodeState& state = graph_.states()[i];
+      state.lane = lane_of(state.node->stream().device());
+      state.sums_early =
+          state.end_arrival - state.first_arrival > 2 && state.node->num_inputs() == 1;
+    }
+    if (lanes_.size() > 1) leave_sums_over_lanes();
     workers_.set_lanes(lanes_.size());
     for (PassGraph::Root& root : graph_.roots()) {
       const Stream stream = current_stream(root.gradient.device());
@@ -233,9 +245,27 @@ class GraphTask final : public BackwardPass {
         const Edge& next = node.next_edges[i];
         if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);
       }
+      const std::span<const PassGraph::Target> targets = graph_.targets(state);
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        if (targets[i].to == NodeIndex::kNone) continue;
+        if (graph_.node_at(targets[i]).sums_early) [[unlikely]] {
+          sum_early(targets[i], gradients[i], node.stream());
+        }
+      }
       if (!retain_graph_) node.release_saved();
     } else {
       gradients.clear();
+    }
+  }
+
+  // Leaves the gradients of nodes to which some come from another lane until all have come.
+  void leave_sums_over_lanes() {
+    for (const NodeState& from : graph_.states()) {
+      for (const PassGraph::Target& target : graph_.targets(from)) {
+        if (target.to == NodeIndex::kNone) continue;
+        NodeState& to = graph_.node_at(target);
+        if (to.lane != from.lane) to.sums_early = false;
+      }
     }
   }
 
@@ -243,6 +273,42 @@ class GraphTask final : public BackwardPass {
     if (*part.stream == reader) return;
     reader.wait_stream(*part.stream);
     part.gradient.record_stream(reader);
+  }
+
+  // Puts a gradient of `stream` at the end of its way, where those that have come are added up as
+  // far as none before them is missing. What does not fit there is left to the node.
+  void sum_early(const PassGraph::Target& target, Tensor& gradient, const Stream& stream) {
+    PassGraph::NodeState& to = graph_.node_at(target);
+    if (to.node->stream() != stream) {
+      to.sums_early = false;
+      return;
+    }
+    graph_.bring_early(target, std::move(gradient), stream);
+    graph_.sum_arrivals(to, [&](PassGraph::Arrival& sum, PassGraph::Arrival& part) {
+      const Tensor& a = sum.gradient;
+      const Tensor& b = part.gradient;
+      to.sums_early = a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
+                      a.device() == stream.device() && b.device() == stream.device();
+      if (!to.sums_early) return false;
+      order_after(stream, sum);
+      order_after(stream, part);
+      sum.stream = stream;
+      add(sum.gradient, part.gradient, to.owns_sum);
+      return true;
+    });
+  }
+
+  // Adds `part` to `sum`: in place if that is `own`, which nobody else has; else `sum` becomes a
+  // tensor of its own, unless that is recorded.
+  static void add(Tensor& sum, Tensor& part, bool& own) {
+    if (own && !sum.is_sparse() && !part.is_sparse()) {
+      check_summable(sum, part);
+      add_in_place(sum, part);
+    } else {
+      sum = sum_gradients(sum, part);
+      own = !is_grad_enabled();
+    }
+    part = Tensor();
   }
 
   // Makes one gradient for each input of the node: the sum, in the order of the nodes that the
@@ -258,8 +324,9 @@ class GraphTask final : public BackwardPass {
       if (device != stream.device()) order_after(current_stream(device), part);
       Tensor& sum = sums[part.input_nr];
       if (sum.defined()) {
-        sum = sum_gradients(sum, part.gradient);
-        part.gradient = Tensor();
+        bool own = state.owns_sum && sums.size() == 1;
+        add(sum, part.gradient, own);
+        state.owns_sum = own;
       } else {
         sum = std::move(part.gradient);
       }

@@ -18,9 +18,9 @@ namespace lockstep::detail {
 // The part of a graph that a backward pass goes through: what its roots reach, and an Arrival for
 // each gradient that comes along an edge.
 //
-// A depth-first walk from the roots numbers the nodes. The gradients that come to a node lie side
-// by side, whenever they come: first the roots' own, then the others in the order of the nodes that
-// they come from.
+// A depth-first walk from the roots, which takes a node's last edge first, numbers the nodes. The
+// gradients that come to a node lie side by side, whenever they come: first the roots' own, then
+// the others in the order of the nodes that they come from.
 //
 // Threads: one thread builds it before other threads use it. From then on the targets are constant;
 // GraphTask says which thread may use the gradients that lie there.
@@ -36,6 +36,7 @@ class PassGraph {
     std::size_t input_nr = 0;
     Tensor gradient;               // undefined until it has come, or if it is zero
     std::optional<Stream> stream;  // where it was computed
+    bool has_come = false;
   };
   struct NodeState {
     Node* node;  // the roots own it
@@ -46,6 +47,9 @@ class PassGraph {
     bool reached = false;     // by a gradient
     bool needed = false;      // it leads to a captured gradient, or takes one, or none is captured
     bool applied = false;     // it leads to a captured gradient, or none is captured
+    bool sums_early = false;  // its gradients are added up as they come
+    bool owns_sum = false;    // what they have been added up to is a tensor that nobody else has
+    std::size_t next_to_sum = 0;  // the first that has not been added to the first of all
     // For the threads that run the nodes.
     std::size_t lane = 0;
     NodeState* next_ready = nullptr;
@@ -98,24 +102,48 @@ class PassGraph {
     return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
   }
 
+  // The node at the end of an edge that leads somewhere.
+  NodeState& node_at(const Target& target) { return states_[target.to]; }
+
   // Puts a gradient, which may be undefined, at its target. Returns the node there if it waits for
   // no other.
   NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream) {
+    bring_early(target, std::move(gradient), stream);
     NodeState& state = states_[target.to];
-    if (gradient.defined()) {
-      Arrival& arrival = arrivals_[target.arrival];
-      arrival.gradient = std::move(gradient);
-      arrival.stream = stream;
-      state.reached = true;
-    }
     return --state.waiting == 0 ? &state : nullptr;
+  }
+  // The same before `bring`, which brings an undefined one then.
+  void bring_early(const Target& target, Tensor&& gradient, const Stream& stream) {
+    Arrival& arrival = arrivals_[target.arrival];
+    arrival.has_come = true;
+    if (!gradient.defined()) return;
+    arrival.gradient = std::move(gradient);
+    arrival.stream = stream;
+    states_[target.to].reached = true;
+  }
+
+  // Calls `add(first, part)`, which returns whether it has added it, for the node's gradients that
+  // have come and have not been added, in their order, as far as none before them is missing.
+  template <class Add>
+  void sum_arrivals(NodeState& state, const Add& add) {
+    Arrival& first = arrivals_[state.first_arrival];
+    for (; state.next_to_sum < state.end_arrival; ++state.next_to_sum) {
+      Arrival& part = arrivals_[state.next_to_sum];
+      if (!part.has_come) return;
+      if (&part == &first || !part.gradient.defined()) continue;
+      if (!first.gradient.defined()) {
+        std::swap(first, part);
+      } else if (!add(first, part)) {
+        return;
+      }
+    }
   }
 
  private:
-  // A step of a walk: a node, and which of its edges comes next.
+  // A step of a walk: a node, and how many of its edges are left.
   struct Step {
     std::size_t number;
-    std::size_t edge;
+    std::size_t edges;
   };
 
   // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
@@ -125,7 +153,7 @@ class PassGraph {
     if (number == states_.size()) {
       states_.push_back({.node = &node, .first_target = targets_.size()});
       targets_.resize(targets_.size() + node.next_edges.size());
-      path.push_back({number, 0});
+      path.push_back({number, node.next_edges.size()});
     }
     ++states_[number].waiting;
     return number;
@@ -137,13 +165,13 @@ class PassGraph {
     while (!path.empty()) {
       Step& step = path.back();
       const NodeState& state = states_[step.number];
-      if (step.edge == state.node->next_edges.size()) {
+      if (step.edges == 0) {
         if (finished) finished->push_back(step.number);
         path.pop_back();
         continue;
       }
-      const std::size_t target = state.first_target + step.edge;
-      Node* const child = state.node->next_edges[step.edge++].node.get();
+      const std::size_t target = state.first_target + --step.edges;
+      Node* const child = state.node->next_edges[step.edges].node.get();
       if (!child) continue;
       const std::size_t number = visit(*child, path);
       targets_[target].to = number;
@@ -154,7 +182,7 @@ class PassGraph {
   void assign_arrivals() {
     std::size_t count = 0;
     for (NodeState& state : states_) {
-      state.first_arrival = state.end_arrival = count;
+      state.first_arrival = state.end_arrival = state.next_to_sum = count;
       count += state.waiting;
     }
     arrivals_.resize(count);
