@@ -14,6 +14,7 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -28,9 +29,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace ls = lockstep;
@@ -465,6 +468,24 @@ TEST(DataParallel, ADeviceErrorSaysWhatStaysWhereItIs) {
   Forgetful with_functions;
   with_functions.more.emplace_back(ls::nn::Linear{2, 2});
   EXPECT_TRUE(refused(with_functions));
+}
+
+TEST(DataParallel, OneThatHasBeenMovedFromSaysSo) {
+  const ls::Tensor x = ls::ones({4, 2});
+  using Model = ls::DataParallel<ls::nn::ReLU>;  // which would run without its devices as well
+  for (Model model :
+       {Model({}, first_devices(2)), Model({}, first_devices(1)), Model({}, std::nullopt)}) {
+    const Model copy = model;
+    Model moved = std::move(model);
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { model(x); }, "DataParallel", "moved from"));
+    model = std::move(moved);
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { moved(x); }, "moved from"));
+    for (const Model& each : {model, copy}) EXPECT_EQ(each(x).sizes(), x.sizes());
+  }
+  ls::DataParallelModel from{ls::nn::ReLU{}, first_devices(2)};
+  const auto to = std::move(from);
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { from(x); }, "DataParallelModel", "moved from"));
+  EXPECT_EQ(to(x).size(), 2U);
 }
 
 TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {

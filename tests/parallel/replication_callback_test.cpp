@@ -227,6 +227,33 @@ TEST(PerReplica, ResetReachesReplicasThatThereAre) {
   EXPECT_EQ(*replicas[1].rows, *moved.rows);
 }
 
+struct Accumulating {
+  ls::PerReplica<ls::Tensor> seen{ls::zeros({1}),
+                                  [](const ls::Tensor& a, const ls::Tensor& b) { return a + b; }};
+  ls::Tensor forward(const ls::Tensor& x) const {
+    seen->add_(static_cast<double>(x.size(0)));
+    return x;
+  }
+};
+
+TEST(PerReplica, TensorsBeginOnMemoryOfTheirOwn) {
+  const ls::DataParallel model{Accumulating{}, first_devices(4)};
+  const ls::PerReplica<ls::Tensor>& seen = model.module().seen;
+  for (const double times : {1.0, 2.0, 1.0}) {
+    model(ls::ones({8}));
+    for (const ls::Tensor& value : seen.values()) EXPECT_EQ(value.item(), 2 * times);
+    EXPECT_EQ(seen.merged().item(), 8 * times);
+    if (times == 2) seen.reset();
+  }
+}
+
+struct WithoutInitialValue {
+  ls::PerReplica<int> rows;
+};
+TEST(PerReplica, BeginsWithTheDefaultValueIfThereIsNoOther) {
+  EXPECT_EQ(*WithoutInitialValue{}.rows, 0);
+}
+
 struct CountsCallbacks {
   int callbacks = 0;
   void data_parallel_replicate(const std::shared_ptr<ls::CallbackContext>&, std::size_t) {

@@ -86,6 +86,7 @@ class DataParallelModel : public DataParallel<M> {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
+    this->moved_from_.check("DataParallelModel");
     if (this->device_ids().size() > 1) {
       const DataParallelOptions& options = this->options();
       const auto inputs =

@@ -103,14 +103,15 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
 // **Devices and streams.** Arguments may be on any device, but the parts of a Scattered have to be
-// on theirs; results are on output_device.
+// on theirs; results are on output_device. A result owns what it holds: what a std::string_view in
+// it refers to may be gone with the replica.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Several threads may call one at once, as long as nobody, its forward
 // included, changes the module meanwhile. The constructor throws a ValueError for no devices, a
 // DeviceError for one that does not exist, and a ModuleError for a module that is mixed, elsewhere,
 // or not initialised yet. A call throws what scatter, parallel_apply and gather throw, and a
-// ModuleError if the module has been moved away. Replicas that take a few microseconds may run one
-// after another on the calling thread; one may wait for another all the same.
+// ModuleError if the DataParallel has been moved from. Replicas that take a few microseconds may
+// run one after another on the calling thread; one may wait for another all the same.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);
@@ -145,6 +146,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
+    moved_from_.check("DataParallel");
     if (device_ids_.size() < 2) return detail::gather_one(call_alone(args...), output_target());
     const auto inputs = detail::nested::scatter(device_ids_, options_.dim, options_.split, args...);
     auto replicas = detail::one_call::replicate(module_, inputs.devices(), &cache_);
@@ -191,6 +193,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
 
  protected:
   using detail::ModuleWrapper<M>::module_;
+  using detail::ModuleWrapper<M>::moved_from_;
 
   // Calls the module itself, which has one device or none, and returns its result.
   template <class... Args>

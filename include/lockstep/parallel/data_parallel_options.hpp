@@ -15,8 +15,9 @@ namespace lockstep {
 // replicas::all_reduce.
 enum class ReplicaBuffers {
   first,   // the first replica's stay, the others' are lost: torch's way
-  merged,  // floating-point ones become the replicas' mean, weighted with their rows; others as
-           // first
+  merged,  // floating-point ones become the replicas' mean after forward, weighted with their rows;
+           // others as first. (What backward needs of a changed buffer, forward takes a clone()
+           // of.)
   synchronized,  // layers that support it take their statistics over all replicas, inside forward
 };
 

@@ -25,7 +25,8 @@ namespace lockstep {
 // itself, and where there are no replicas, it is replica 0's.
 //
 // `merge` makes one value of two replicas'; without it merged() returns replica 0's. Each replica
-// begins with the initial value, so merging that with another value has to give the other one.
+// begins with the initial value, tensors in it on memory of their own, so merging that with another
+// value has to give the other one.
 // Within a nested DataParallel every inner replica of every outer one has a value. Copies of the
 // module share the state, as they share parameters; a clone has its own.
 //
@@ -44,7 +45,8 @@ class PerReplica {
  public:
   using Merge = std::function<T(const T&, const T&)>;
 
-  explicit PerReplica(T initial = T(), Merge merge = {})
+  PerReplica() : PerReplica(T()) {}
+  explicit PerReplica(T initial, Merge merge = {})
       : shared_(std::make_shared<Shared>(std::move(initial), std::move(merge))),
         slot_(&shared_->slots.front()) {}
   // No move: what had been moved from would have no value.
@@ -73,7 +75,7 @@ class PerReplica {
 
   // Gives every replica the initial value again.
   void reset() const {
-    for (Slot& slot : shared_->slots) slot.value = shared_->initial;
+    for (Slot& slot : shared_->slots) slot.value = Shared::copy_of(shared_->initial);
   }
 
   template <class Self, class Visitor>
@@ -105,14 +107,14 @@ class PerReplica {
 
   // All replicas' values, whose addresses stay. `mutex` guards adding slots.
   struct Shared {
-    Shared(T first, Merge how) : initial(std::move(first)), merge(std::move(how)) {
-      slots.push_back({initial});
+    Shared(T first, Merge how) : initial(copy_of(first)), merge(std::move(how)) {
+      slots.push_back({std::move(first)});
     }
 
     Slot* slot_of(Slot* original, std::size_t depth, std::size_t copy_id) {
       const std::lock_guard lock(mutex);
       Slot*& slot = slot_of_copy[{original, depth, copy_id}];
-      if (!slot) slot = &slots.emplace_back(Slot{initial});
+      if (!slot) slot = &slots.emplace_back(Slot{copy_of(initial)});
       return slot;
     }
 
@@ -128,10 +130,17 @@ class PerReplica {
       return copy;
     }
 
+    static T copy_of(const T& value) {
+      detail::TensorCopies tensors;
+      return on_copies(value, tensors);
+    }
+
     static T on_copies(T value, detail::TensorCopies& tensors) {
       if constexpr (detail::nested::holds_tensors<T>) {
         const auto replace = [&tensors](auto& leaf, const detail::nested::Path&) {
-          if constexpr (std::is_same_v<decltype(leaf), Tensor&>) leaf = tensors.of(leaf);
+          if constexpr (std::is_same_v<decltype(leaf), Tensor&>) {
+            if (leaf.defined()) leaf = tensors.of(leaf);
+          }
         };
         detail::nested::for_each_leaf(value, detail::nested::Path("value"), replace);
       }

@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
+
+// A member of classes that say so when they have been moved from.
+class MovedFrom {
+ public:
+  MovedFrom() = default;
+  MovedFrom(const MovedFrom&) = default;
+  MovedFrom(MovedFrom&& other) noexcept : value_(std::exchange(other.value_, true)) {}
+  MovedFrom& operator=(const MovedFrom&) = default;
+  MovedFrom& operator=(MovedFrom&& other) noexcept {
+    value_ = std::exchange(other.value_, true);
+    return *this;
+  }
+  ~MovedFrom() = default;
+
+  void check(const char* what) const {
+    lockstep::check<ModuleError>(!value_, what, ": the model has been moved from");
+  }
+
+ private:
+  bool value_ = false;
+};
 
 // The base of DataParallel and DistributedDataParallel: owns the module, and gives its parameters
 // and buffers under the module's own names.
@@ -40,6 +62,7 @@ class ModuleWrapper {
 
   // A const wrapper can be called, whether or not the module's forward is const.
   mutable M module_;
+  MovedFrom moved_from_;
 };
 
 }  // namespace lockstep::detail
