@@ -7,6 +7,7 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/random.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/gradcheck.hpp"
 
 #include <gtest/gtest.h>
@@ -22,6 +23,7 @@ namespace reduce_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
+using testing::throws;
 using Integers = std::vector<std::int64_t>;
 
 constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
@@ -149,6 +151,26 @@ TEST(Reduce, VariancesDivideByTheCountLessTheCorrection) {
   EXPECT_THROW((void)var(arange(3)), DtypeError);
   EXPECT_THROW((void)std(x, {2}), IndexError);
   EXPECT_THROW((void)var(Tensor()), ValueError);
+}
+
+TEST(Reduce, AStandardDeviationNeedsNoVarianceThatTheDtypeHolds) {
+  const double deviation = std::sqrt(5.0 / 3);
+  for (const float factor : {1e20F, 1e-22F, 1e-25F}) {
+    const Tensor x = (tensor({1.0F, 2.0F, 3.0F, 4.0F}) * factor).detach().requires_grad_();
+    const Tensor y = std(x);
+    EXPECT_FLOAT_EQ(y.to_vector<float>()[0], static_cast<float>(deviation * factor));
+    y.backward();
+    EXPECT_NEAR(x.grad().to_vector<float>()[3], 0.5 / deviation, 1e-6);
+  }
+  const Tensor whole = arange(3);
+  EXPECT_TRUE(throws<DtypeError>([&] { var(whole); }, "var: expected a floating-point dtype"));
+  EXPECT_TRUE(throws<DtypeError>([&] { std(whole); }, "std: expected a floating-point dtype"));
+  EXPECT_TRUE(throws<ValueError>([&] { std(Tensor()); }, "std: "));
+}
+
+TEST(Reduce, SumsOfNothingAreZeroForAnySizes) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  EXPECT_EQ(zeros({kLarge, kLarge, 0}).sum().item(), 0);
 }
 
 TEST(Reduce, VariancesOfHalfPrecisionAreRoundedOnce) {

@@ -78,6 +78,8 @@ TEST(Reshape, FlattenJoinsDimensions) {
   EXPECT_EQ(flatten(zeros({0, 3, 2}), 1).sizes(), (Shape{0, 6}));
   EXPECT_THROW((void)flatten(x, 2, 1), ValueError);
   EXPECT_THROW((void)flatten(x, 4), IndexError);
+  EXPECT_THROW((void)scalar_tensor(1.0F).flatten(1), IndexError);
+  EXPECT_THROW((void)scalar_tensor(1.0F).flatten(0, -2), IndexError);
   constexpr std::int64_t kLarge = std::int64_t{1} << 62;
   EXPECT_EQ(flatten(zeros({0, kLarge, 1}), 1).sizes(), (Shape{0, kLarge}));
   EXPECT_EQ(reshape(zeros({0, kLarge}), {kLarge, -1}).sizes(), (Shape{kLarge, 0}));

@@ -41,6 +41,25 @@ TEST(To, ConvertsBetweenDtypes) {
   EXPECT_EQ(x.to(Dtype::bf16).to(Dtype::f32).to_vector<float>(), x.to_vector<float>());
 }
 
+// Alone and side by side, for which the compiler may have other instructions.
+TEST(To, WhatNoByteHoldsIsTakenModulo256) {
+  const std::vector<float> values = {-1, -1.5, -200, 300.7F, 256, 70000, 3e9F, -3e9F};
+  const std::vector<std::uint8_t> expected = {255, 255, 56, 44, 0, 112, 0, 0};
+  std::vector<float> many;
+  std::vector<std::uint8_t> of_many;
+  for (int i = 0; i < 16; ++i) {
+    many.insert(many.end(), values.begin(), values.end());
+    of_many.insert(of_many.end(), expected.begin(), expected.end());
+  }
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    EXPECT_EQ(tensor(many).to(dtype).to(Dtype::u8).to_vector<std::uint8_t>(), of_many);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(tensor({values[i]}).to(dtype).to(Dtype::u8).to_vector<std::uint8_t>()[0],
+                expected[i]);
+    }
+  }
+}
+
 TEST(To, GradientsComeBackToTheSource) {
   const Tensor x = ones({2}, {.requires_grad = true});
   (x.to(Device("cpu:1")).to(Dtype::f64) * 3)

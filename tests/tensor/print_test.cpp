@@ -29,6 +29,10 @@ TEST(Print, RealNumbersShareOneFormat) {
   EXPECT_EQ(detail::str(tensor({0.5F, 100.0F})), "tensor([  0.5000, 100.0000])");
   EXPECT_EQ(detail::str(tensor({-1.5F, 100.0F})), "tensor([ -1.5000, 100.0000])");
   EXPECT_EQ(detail::str(tensor({1e10F, 1.0F})), "tensor([1.0000e+10, 1.0000e+00])");
+  EXPECT_EQ(detail::str(tensor({1000.0F, -0.0012F})), "tensor([ 1.0000e+03, -1.2000e-03])");
+  EXPECT_EQ(detail::str(tensor({1.0F, 2000.0F, 0.0F})),
+            "tensor([1.0000e+00, 2.0000e+03, 0.0000e+00])");
+  EXPECT_EQ(detail::str(tensor({2.0F, 1000.0F})), "tensor([   2., 1000.])");
   EXPECT_EQ(detail::str(tensor({std::nanf(""), -HUGE_VALF, 1.0F})), "tensor([ nan, -inf,   1.])");
 }
 
@@ -37,6 +41,7 @@ TEST(Print, WhatIsNotTheDefaultIsSaid) {
             "tensor([1.], dtype=f64, device=cpu:1, requires_grad=true)");
   EXPECT_EQ(detail::str(ones({1}, {.dtype = Dtype::bf16})), "tensor([1.], dtype=bf16)");
   EXPECT_EQ(detail::str(zeros({0})), "tensor([])");
+  EXPECT_EQ(detail::str(zeros({0}, {.dtype = Dtype::i64})), "tensor([], dtype=i64)");
   EXPECT_EQ(detail::str(zeros({0, 3})), "tensor([], size=[0, 3])");
   EXPECT_EQ(detail::str(zeros({2, 0})), "tensor([], size=[2, 0])");
   EXPECT_EQ(detail::str(zeros({INT64_MAX, 0})), "tensor([], size=[9223372036854775807, 0])");

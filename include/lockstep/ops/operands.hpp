@@ -34,14 +34,26 @@ inline void check_same_device(const char* operation, const char* name_a, const T
                      "are neither moved nor replicated)");
 }
 
+// The one of two dtypes to which the other's numbers convert with the least loss.
+inline Dtype wider(Dtype a, Dtype b) {
+  if (is_floating_point(a) != is_floating_point(b)) return is_floating_point(a) ? a : b;
+  if (element_size(a) != element_size(b)) return element_size(a) > element_size(b) ? a : b;
+  return a == Dtype::boolean ? b : a;
+}
+
 // Throws unless both tensors are defined, on one device and of one dtype.
 inline void check_same_kind(const char* operation, const char* name_a, const Tensor& a,
                             const char* name_b, const Tensor& b) {
   check_same_device(operation, name_a, a, name_b, b);
   check<DtypeError>(a.dtype() == b.dtype(), operation, ": ", name_a, " is of dtype ", a.dtype(),
                     ", but ", name_b, " of ", b.dtype(),
-                    "; .to(Dtype::", is_floating_point(b.dtype()) ? b.dtype() : a.dtype(),
-                    ") converts one to the other's");
+                    "; .to(Dtype::", wider(a.dtype(), b.dtype()), ") converts one to the other's");
+}
+
+inline void check_floating(const char* operation, const Tensor& x) {
+  check_defined(operation, "the tensor", x);
+  check<DtypeError>(is_floating_point(x.dtype()), operation,
+                    ": expected a floating-point dtype, got ", x.dtype());
 }
 
 // Memory for the result of an operation that is not recorded: `slot`, if that is contiguous, of

@@ -24,7 +24,7 @@ namespace lockstep::detail {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-// Converts one element; half-precision types through f32.
+// Converts one element; half-precision types through f32, and what is no u8 modulo 256.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
   if constexpr (is_half<From> && !std::is_same_v<To, float>) {
@@ -35,6 +35,8 @@ LOCKSTEP_HD To convert(From value) {
     // Of bits, since under -ffast-math NaN may compare equal to 0.
     using Bits = std::conditional_t<sizeof(From) == 4, std::uint32_t, std::uint64_t>;
     return (__builtin_bit_cast(Bits, value) << 1) != 0;
+  } else if constexpr (sizeof(To) == 1 && std::is_floating_point_v<From>) {
+    return static_cast<To>(static_cast<std::int64_t>(value));
   } else {
     return static_cast<To>(value);
   }

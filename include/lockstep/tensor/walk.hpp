@@ -74,6 +74,11 @@ struct Walk {
   }
 };
 
+// The sizes of a tensor without elements may have a product that no number holds.
+inline std::int64_t wrapping_product(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+
 // Drops dimensions of size 1 and joins those that every operand walks over in one go.
 template <std::size_t N>
 Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
@@ -82,7 +87,7 @@ Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
     if (sizes[d] == 1) continue;
     bool joins = !walk.sizes.empty();
     for (std::size_t n = 0; n < N && joins; ++n) {
-      joins = walk.strides[n].back() == strides[n][d] * sizes[d];
+      joins = walk.strides[n].back() == wrapping_product(strides[n][d], sizes[d]);
     }
     if (!joins) {
       walk.sizes.push_back(sizes[d]);
@@ -90,7 +95,7 @@ Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
       continue;
     }
     const std::size_t last = walk.sizes.size() - 1;
-    walk.sizes[last] *= sizes[d];
+    walk.sizes[last] = wrapping_product(walk.sizes[last], sizes[d]);
     for (std::size_t n = 0; n < N; ++n) walk.strides[n][last] = strides[n][d];
   }
   return walk;

@@ -11,6 +11,7 @@
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
@@ -70,26 +71,26 @@ LOCKSTEP_INLINE Tensor Tensor::sum(const Shape& dims, bool keepdim) const {
 }
 
 LOCKSTEP_INLINE Tensor Tensor::mean(const Shape& dims, bool keepdim) const {
-  detail::check_defined("mean", "the tensor", *this);
-  check<DtypeError>(is_floating_point(dtype()), "mean: expected a floating-point dtype, got ",
-                    dtype());
+  detail::check_floating("mean", *this);
   const detail::DimReduction to = detail::make_reduction("mean", sizes(), dims, keepdim);
   return detail::sum_dims(*this, to.over, to.shape, to.count);
 }
 
 LOCKSTEP_INLINE Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
-  if (x.defined() && detail::is_half_precision(x.dtype())) {
+  detail::check_floating("var", x);
+  if (detail::is_half_precision(x.dtype())) {
     return var(x.to(Dtype::f32), dims, correction, keepdim).to(x.dtype());
   }
-  const Tensor difference = x - mean(x, dims, true);
   const detail::DimReduction to = detail::make_reduction("var", x.sizes(), dims, keepdim);
+  const Tensor difference = x - mean(x, dims, true);
   return detail::sum_dims(square(difference), to.over, to.shape,
                           std::max(0.0, to.count - correction));
 }
 
 LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
-  if (x.defined() && detail::is_half_precision(x.dtype())) {
-    return std(x.to(Dtype::f32), dims, correction, keepdim).to(x.dtype());
+  detail::check_floating("std", x);
+  if (x.dtype() != Dtype::f64) {  // whose variance may be too large, or too small, for the dtype
+    return std(x.to(Dtype::f64), dims, correction, keepdim).to(x.dtype());
   }
   const Tensor square = var(x, dims, correction, keepdim);
   const Tensor none = eq(square, 0);  // whose gradient is 0, as in torch

@@ -116,7 +116,7 @@ LOCKSTEP_INLINE Tensor Tensor::reshape(const Shape& shape) const {
 
 LOCKSTEP_INLINE Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
   detail::check_defined("flatten", "the tensor", *this);
-  if (dim() == 0) return reshape({1});
+  if (dim() == 0) return reshape({1}).flatten(start_dim, end_dim);
   const std::size_t start = wrap_dim(start_dim, sizes().size());
   const std::size_t end = wrap_dim(end_dim, sizes().size());
   check<ValueError>(start <= end, "flatten: start_dim ", start_dim, " comes after end_dim ",

@@ -31,6 +31,7 @@ class TensorPrinter {
     // The format and width that suit all numbers shown are found by a first pass.
     write(0, 0);
     if (is_floating_point(host_.dtype())) {
+      scientific_ = scientific_ || largest_ / smallest_ > 1000;
       width_ = std::max({width_, print(least_).size(), print(greatest_).size()});
     }
     measuring_ = false;
@@ -91,6 +92,8 @@ class TensorPrinter {
     if (measuring_) {
       whole_ = whole_ && value == std::trunc(value);
       scientific_ = scientific_ || size >= 1e8 || (size > 0 && size < 1e-4);
+      if (size > 0) smallest_ = std::min(smallest_, size);
+      largest_ = std::max(largest_, size);
       least_ = std::min(least_, value);
       greatest_ = std::max(greatest_, value);
       return {};
@@ -115,6 +118,8 @@ class TensorPrinter {
   bool scientific_ = false;
   double least_ = 0;
   double greatest_ = 0;
+  double smallest_ = HUGE_VAL;  // of the sizes of those that are not 0
+  double largest_ = 0;
 };
 
 }  // namespace lockstep::detail
@@ -135,7 +140,9 @@ LOCKSTEP_INLINE std::ostream& operator<<(std::ostream& out, const Tensor& tensor
   out << "tensor(" << text;
   if (tensor.numel() == 0 && tensor.dim() != 1) out << ", size=" << tensor.sizes();
   const Dtype dtype = tensor.dtype();
-  if (dtype != Dtype::f32 && dtype != Dtype::i64 && dtype != Dtype::boolean) {
+  // These two are seen by their numbers, if there are any.
+  const bool is_seen = dtype == Dtype::i64 || dtype == Dtype::boolean;
+  if (dtype != Dtype::f32 && !(is_seen && tensor.numel() > 0)) {
     out << ", dtype=" << dtype;
   }
   if (!tensor.device().is_host_memory()) out << ", device=" << tensor.device();
