@@ -38,21 +38,24 @@ TEST(InPlace, ChangesTheTensorAndItsVersion) {
 }
 
 TEST(InPlace, NumbersAreAddedSubtractedMultipliedAndDividedBy) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16}) {
     const Tensor x = tensor({1.0F, 2.0F, 3.0F, 4.0F}).to(dtype).reshape({2, 2});
     const std::uint64_t before = x.version();
     EXPECT_TRUE(x.add_(0.5).is_same(x));
     EXPECT_GT(x.version(), before);
     x.t().sub_(1).mul_(6).div_(1.5);  // not contiguous
     EXPECT_EQ(x.to(Dtype::f32).to_vector<float>(), (std::vector<float>{2, 6, 10, 14}));
+    x.add_(x.detach(), 0.5);
+    EXPECT_EQ(x.to(Dtype::f32).to_vector<float>(), (std::vector<float>{3, 9, 15, 21}));
   }
   const Tensor whole = arange(3);
   constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;  // no double is
   EXPECT_EQ(whole.add_(kOdd).to_vector<std::int64_t>(), (Integers{kOdd, kOdd + 1, kOdd + 2}));
   EXPECT_EQ(whole.sub_(kOdd).to_vector<std::int64_t>(), (Integers{0, 1, 2}));
+  EXPECT_EQ(whole.sub_(INT64_MIN).sub_(INT64_MIN).to_vector<std::int64_t>(), (Integers{0, 1, 2}));
   EXPECT_TRUE(throws<DtypeError>([&] { whole.add_(0.5); }, "add_: the number 0.5"));
   EXPECT_TRUE(throws<DtypeError>([&] { whole.sub_(0.5); }, "sub_: the number 0.5"));
-  EXPECT_TRUE(throws<DtypeError>([&] { whole.div_(2); }, "div_: expected f32 or f64, got i64"));
+  EXPECT_TRUE(throws<DtypeError>([&] { whole.div_(2); }, "div_: expected a floating-point", "i64"));
 }
 
 TEST(InPlace, ASourceThatSharesTheMemoryInOtherPlacesIsReadBeforeItChanges) {

@@ -11,8 +11,8 @@
 // that requires grad, or to change a tensor by one. A backward that needs a tensor unchanged
 // notices the change by its version. An inference tensor is changed in inference mode only.
 //
-// **Torch counterpart.** The members of these names. add_, sub_ and mul_ of a number change tensors
-// of f32, f64, i32 and i64 alone, div_ those of f32 and f64; for others there is x = x + number.
+// **Torch counterpart.** The members of these names. add_, sub_ and mul_ change floating-point
+// tensors and those of i32 and i64, div_ floating-point ones alone.
 
 namespace lockstep {
 

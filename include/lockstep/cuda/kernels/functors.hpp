@@ -26,15 +26,16 @@ namespace lockstep::cuda {
 // Of f32, f64, i64 and i32.
 template <class T>
 struct NumericFunctors
-    : Kernels<
-          UnaryKernels<T, T, detail::Relu<T>, detail::Abs<T>, detail::Square<T>, detail::Clamp<T>,
-                       detail::BindRight<T, detail::Plus<T>>, detail::BindLeft<T, detail::Minus<T>>,
-                       detail::BindRight<T, detail::Times<T>>>,
-          BinaryKernels<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>,
-                        detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>,
-          UnaryKernels<T, bool, detail::CompareTo<T>>, BinaryKernels<T, bool, detail::Compare<T>>,
-          detail::TogetherKernel<detail::BinaryKernel<T, T, detail::Plus<T>>>,
-          detail::AddInPlaceKernel<T>> {};
+    : Kernels<UnaryKernels<
+                  T, T, detail::Relu<T>, detail::Abs<T>, detail::Square<T>, detail::Clamp<T>,
+                  detail::BindRight<T, detail::Plus<T>>, detail::BindRight<T, detail::Minus<T>>,
+                  detail::BindLeft<T, detail::Minus<T>>, detail::BindRight<T, detail::Times<T>>>,
+              BinaryKernels<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>,
+                            detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>,
+              UnaryKernels<T, bool, detail::CompareTo<T>>,
+              BinaryKernels<T, bool, detail::Compare<T>>,
+              detail::TogetherKernel<detail::BinaryKernel<T, T, detail::Plus<T>>>,
+              detail::AddInPlaceKernel<T>> {};
 
 // A kernel for one parameter, and for many.
 template <class... F>

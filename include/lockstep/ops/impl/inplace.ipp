@@ -65,15 +65,28 @@ void change_packed(const Tensor& tensor, const Change& change) {
   copy_into(tensor, copy);
 }
 
-// Makes each element, of type T, an F of itself and of the number.
-template <class T, class F>
+// Runs `change` on the tensor or, if it is of half precision, on an f32 copy that is rounded back.
+template <class Change>
+void change_wide(const Tensor& tensor, const Change& change) {
+  const Tensor wide = widened(tensor);
+  change(wide);
+  if (!wide.is_same(tensor)) copy_into(tensor, wide);
+}
+
+// Makes each element an F of itself and of the number.
+template <template <class> class F>
 void change_each(const char* operation, const Tensor& tensor, Scalar number) {
-  using Kernel = UnaryKernel<T, T, BindRight<T, F>>;
-  const Stream stream = current_stream(tensor.device());
-  const T operand = scalar<T>(operation, number);
-  change_packed(tensor, [&](const Tensor& data) {
-    launch(stream, static_cast<std::size_t>(data.numel()),
-           Kernel{input<T>(data), output<T>(data, stream), {{}, operand}});
+  check_changeable(tensor, operation);
+  change_wide(tensor, [&](const Tensor& wide) {
+    dispatch_numeric(wide.dtype(), operation, [&]<class T>(T) {
+      using Kernel = UnaryKernel<T, T, BindRight<T, F<T>>>;
+      const Stream stream = current_stream(wide.device());
+      const T operand = scalar<T>(operation, number);
+      change_packed(wide, [&](const Tensor& data) {
+        launch(stream, static_cast<std::size_t>(data.numel()),
+               Kernel{input<T>(data), output<T>(data, stream), {{}, operand}});
+      });
+    });
   });
 }
 
@@ -162,7 +175,9 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) co
   detail::check_changeable(*this, "add_");
   detail::check_source(other, "add_");
   detail::check_same_kind("add_", "the tensor", *this, "the one to add", other);
-  dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
+  if (!detail::is_half_precision(dtype())) {
+    dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
+  }
   const Tensor part = detail::apart_from(*this, detail::stretched(other, sizes(), "add_"));
   detail::change_packed(*this,
                         [&](const Tensor& total) { detail::add_in_place(total, part, alpha); });
@@ -170,35 +185,23 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) co
 }
 
 LOCKSTEP_INLINE const Tensor& Tensor::add_(Scalar number) const {
-  detail::check_changeable(*this, "add_");
-  dispatch_numeric(dtype(), "add_", [&]<class T>(T) {
-    detail::change_each<T, detail::Plus<T>>("add_", *this, number);
-  });
+  detail::change_each<detail::Plus>("add_", *this, number);
   return *this;
 }
 
 LOCKSTEP_INLINE const Tensor& Tensor::sub_(Scalar number) const {
-  detail::check_changeable(*this, "sub_");
-  dispatch_numeric(dtype(), "sub_", [&]<class T>(T) {
-    (void)detail::scalar<T>("sub_", number);  // whose error is to name the number as it is given
-    detail::change_each<T, detail::Plus<T>>("sub_", *this, -number);
-  });
+  detail::change_each<detail::Minus>("sub_", *this, number);
   return *this;
 }
 
 LOCKSTEP_INLINE const Tensor& Tensor::mul_(Scalar factor) const {
-  detail::check_changeable(*this, "mul_");
-  dispatch_numeric(dtype(), "mul_", [&]<class T>(T) {
-    detail::change_each<T, detail::Times<T>>("mul_", *this, factor);
-  });
+  detail::change_each<detail::Times>("mul_", *this, factor);
   return *this;
 }
 
 LOCKSTEP_INLINE const Tensor& Tensor::div_(Scalar divisor) const {
-  detail::check_changeable(*this, "div_");
-  dispatch_floating(dtype(), "div_", [&]<class T>(T) {
-    detail::change_each<T, detail::Over<T>>("div_", *this, divisor);
-  });
+  detail::check_floating("div_", *this);
+  detail::change_each<detail::Over>("div_", *this, divisor);
   return *this;
 }
 

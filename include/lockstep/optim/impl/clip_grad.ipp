@@ -10,8 +10,6 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/clip_grad.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -54,13 +52,7 @@ LOCKSTEP_INLINE double clip_grad_norm_(const ParameterList& parameters, double m
                     "clip_grad_norm_: the norm of the gradients is ", norm);
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;
-  for (const Tensor& gradient : gradients) {
-    if (element_size(gradient.dtype()) < 4) {
-      lockstep::detail::copy_into(gradient, gradient.to(Dtype::f32) * factor);
-    } else {
-      gradient.mul_(factor);
-    }
-  }
+  for (const Tensor& gradient : gradients) gradient.mul_(factor);
   return norm;
 }
 
