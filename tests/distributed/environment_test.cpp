@@ -132,12 +132,13 @@ TEST(LaunchEnvironment, BadVariablesAreErrorsThatNameThem) {
     EXPECT_TRUE(throws<ls::ValueError>([] { (void)dist::launch_environment(); }, parts...));
   };
   fails({{"RANK", "0"}, {"MASTER_ADDR", "node7"}},
-        "environment variable WORLD_SIZE expected, but not set. Of those of torchrun, RANK, "
-        "MASTER_ADDR are set, WORLD_SIZE, LOCAL_RANK, MASTER_PORT are not: unset what is left");
+        "environment variable WORLD_SIZE expected, but not set. Of torchrun's there is RANK, "
+        "MASTER_ADDR, but not WORLD_SIZE, LOCAL_RANK, MASTER_PORT: unset what is left");
   fails({{"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
-        "environment variable RANK expected, but not set. Of those of torchrun, WORLD_SIZE are");
+        "environment variable RANK expected, but not set. Of torchrun's there is "
+        "WORLD_SIZE, but not RANK");
   fails({{"PMI_SIZE", "2"}, {"MASTER_ADDR", "node7"}},
-        "Of those of MPICH, PMI_SIZE are set, PMI_RANK, MPI_LOCALRANKID are not");
+        "Of MPICH's there is PMI_SIZE, but not PMI_RANK, MPI_LOCALRANKID");
   fails({{"SLURM_STEP_NUM_TASKS", "2"}}, "environment variable SLURM_PROCID expected");
   fails({{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "RANK is \"2\"", "from 0 to 1");
   fails({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK is \"-1\"");

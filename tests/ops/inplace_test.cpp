@@ -120,6 +120,7 @@ TEST(InPlace, KindsThatDoNotFitAreErrors) {
   EXPECT_THROW(arange(2).add_(arange(2), 0.5), DtypeError);
   EXPECT_THROW(x.copy_(Tensor()), ValueError);
   EXPECT_THROW(expand(zeros({1}), {3}).fill_(1), ValueError);
+  EXPECT_EQ(expand(zeros({}), {0, 3}).fill_(1).add_(ones({0, 3})).numel(), 0);
 }
 
 TEST(InPlace, ChangesThatAGradientWouldMissAreErrors) {

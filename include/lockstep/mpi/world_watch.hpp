@@ -75,8 +75,9 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   const auto [failed] = least_of_all(std::array{error ? rank : size}, world, watchdog.get());
   if (failed < size) watchdog.reset();  // in good order, not because of an exception
   if (error) std::rethrow_exception(error);
-  check<Error>(failed == size, "rank ", failed, " has failed to join the watchdog of rank 0 at ",
-               invitation.address.data());
+  check<Error>(failed == size, "rank ", failed,
+               " has failed to join the watchdog of rank 0, whose ",
+               "host is that of rank 0's MASTER_ADDR or, without one, its own name");
   return watchdog;
 }
 

@@ -181,6 +181,17 @@ TEST_F(Ledger, ACollectiveThatAllAreInIsNamedWithoutARank) {
   EXPECT_EQ(ledger.faults()[0].rank, -1);
 }
 
+// It may have left the collective out, and counts another one in its place.
+TEST_F(Ledger, ARankThatIsAheadOfOneThatWaitsIsNamed) {
+  for (const int rank : {0, 1}) inside(rank, 8, 1s, "barrier");
+  inside(2, 9, 1s, "all_reduce");
+  all_heard(62s);
+  EXPECT_EQ(found(),
+            Texts{"rank 0 has been in collective #8, barrier for 61 s, while rank 2 is in, or has "
+                  "ended, collective #9, all_reduce: if its calls are others, "
+                  "LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL finds that"});
+}
+
 TEST_F(Ledger, WhatIsKnownOfAGroupThatHasEndedIsForgotten) {
   const WatchdogLedger::GroupKey pair{{2, 0}, 7};
   const auto times_stuck = [&](WatchdogLedger::Time now) {

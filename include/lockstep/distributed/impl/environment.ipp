@@ -55,8 +55,8 @@ inline constexpr LaunchVariables kLaunchVariables[] = {
   }
   lockstep::detail::fail<ValueError>(
       "environment variable ", std::getenv(names.rank) ? names.world_size : names.rank,
-      " expected, but not set. Of those of ", names.launcher, ", ", set, " are set, ", missing,
-      " are not: unset what is left of another run, or set the others");
+      " expected, but not set. Of ", names.launcher, "'s there is ", set, ", but not ", missing,
+      ": unset what is left of another run, or set the others");
 }
 
 }  // namespace lockstep::distributed::detail

@@ -144,8 +144,15 @@ class WatchdogClient : lockstep::detail::NonCopyable {
 
   Descriptor greet(const WatchdogAddress& address, const Deadline& deadline) const {
     // Rank 0 listens before it tells its address: if nobody is there, it has ended.
-    Descriptor socket =
-        connect_to(address.host, address.port, deadline, ConnectAttempts::until_refused);
+    Descriptor socket = [&] {
+      try {
+        return connect_to(address.host, address.port, deadline, ConnectAttempts::until_refused);
+      } catch (const NetworkError& error) {
+        lockstep::detail::fail<NetworkError>(
+            "Watchdog: ", error.what(),
+            " (the host is that of rank 0's MASTER_ADDR or, without one, its own name)");
+      }
+    }();
     const std::string hello = FrameWriter(ToServer::hello)
                                   .number(address.token)
                                   .number(static_cast<std::int32_t>(rank_))

@@ -298,8 +298,14 @@ class WatchdogLedger {
     }
     if (!waiting) return;
     bool found = false;
+    std::string others = "which all ranks of its group have come to";
     for (std::size_t i = 0; i < group.size(); ++i) {
       const Position& other = group[i].position;
+      if (other.number > waiting->position.number) {
+        others = str("while rank ", key.first[i], " is in, or has ended, ",
+                     describe(other.number, other.call),
+                     ": if its calls are others, LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL finds that");
+      }
       if (other.number >= waiting->position.number) continue;
       found = true;
       const int rank = key.first[i];
@@ -310,11 +316,10 @@ class WatchdogLedger {
     }
     if (found || !stuck_.insert({key, waiting->position.number}).second) return;
     if (of(rank_waiting).told) return;
-    faults_.push_back(
-        {Fault::Kind::stuck, -1,
-         str("rank ", rank_waiting, " has been in ",
-             describe(waiting->position.number, waiting->position.call), name_of(key), " for ",
-             whole_seconds(now - waiting->since), ", which all ranks of its group have come to")});
+    faults_.push_back({Fault::Kind::stuck, -1,
+                       str("rank ", rank_waiting, " has been in ",
+                           describe(waiting->position.number, waiting->position.call), name_of(key),
+                           " for ", whole_seconds(now - waiting->since), ", ", others)});
   }
 
   Time join_timeout_;

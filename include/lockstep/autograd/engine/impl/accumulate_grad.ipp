@@ -58,6 +58,7 @@ LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, Scala
 }
 
 LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
+  if (tensor.numel() == 0) return false;
   for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
     if (tensor.strides()[d] == 0 && tensor.sizes()[d] > 1) return true;
   }
