@@ -141,6 +141,24 @@ TEST(ScaledDotProductAttention, TakesHalfPrecision) {
   }
 }
 
+// On the host, where a mask that is trained goes another way, with all scores in memory.
+TEST(ScaledDotProductAttention, HalfPrecisionIsAsExactWithAMaskThatRequiresGrad) {
+  const Tensor bias = varied<float>({8, 8});
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    for (const double factor : {5.0, 8.0}) {
+      const Tensor q = (varied<float>({8, 16}, 1) * factor).to(dtype);
+      const Tensor k = (varied<float>({8, 16}, 2) * factor).to(dtype);
+      const Tensor v = varied<float>({8, 16}, 3).to(dtype);
+      const Tensor fixed = scaled_dot_product_attention(q, k, v, {.attn_mask = bias});
+      const Tensor trained = scaled_dot_product_attention(
+          q, k, v, {.attn_mask = bias.detach().clone().requires_grad_()});
+      EXPECT_EQ(trained.dtype(), dtype);
+      const double one_rounding = dtype == Dtype::bf16 ? 1.0 / 128 : 1.0 / 1024;
+      EXPECT_TRUE(all_close(trained.to(Dtype::f32), fixed.to(Dtype::f32), 1e-6, one_rounding));
+    }
+  }
+}
+
 TEST(ScaledDotProductAttention, AQueryThatSeesNothingGivesNan) {
   const Tensor mask = eq(zeros({1, 2}), 1);
   const Tensor y =

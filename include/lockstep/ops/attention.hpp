@@ -28,7 +28,8 @@ struct AttentionOptions {
 // **Devices and streams.** The operands' current stream, in one thread on the host. Its memory
 // grows with the number of queries and keys, not with their product: scores are computed in blocks,
 // those that nobody sees with is_causal left out. On a GPU, or for a mask that requires grad, two
-// products, with all scores in memory between them, in the operands' dtype but for the softmax.
+// products, with all scores in memory between them; on a GPU in the operands' dtype but for the
+// softmax.
 // **Backward.** Into query, key, value and a mask of numbers; bit for bit the same every time.
 // Derivatives of any order, those of a gradient with all scores in memory.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError for operands or a mask that

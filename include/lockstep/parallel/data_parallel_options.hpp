@@ -16,8 +16,8 @@ namespace lockstep {
 enum class ReplicaBuffers {
   first,   // the first replica's stay, the others' are lost: torch's way
   merged,  // floating-point ones become the replicas' mean after forward, weighted with their rows;
-           // others as first. (What backward needs of a changed buffer, forward takes a clone()
-           // of.)
+           // others as first. A forward that changes a buffer and whose backward needs it has to
+           // use a clone() of it.
   synchronized,  // layers that support it take their statistics over all replicas, inside forward
 };
 

@@ -293,10 +293,13 @@ LOCKSTEP_INLINE Tensor attention(const char* name, const Tensor& query, const Te
                        options.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))))};
   Tensor mask = options.attn_mask;
   const bool in_blocks = q.device().is_cpu() && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
-  if (!in_blocks || is_recorded(mask)) return op.composed({q, k, v, mask});
   if (mask.defined() && mask.dtype() != Dtype::boolean) mask = mask.to(mask_dtype(q));
-  if (!is_half_precision(q.dtype())) return apply(op, q, k, v, mask);
-  return apply(op, q.to(Dtype::f32), k.to(Dtype::f32), v.to(Dtype::f32), mask).to(q.dtype());
+  const auto attend = [&](const Tensor& queries, const Tensor& keys, const Tensor& values) {
+    if (in_blocks && !is_recorded(mask)) return apply(op, queries, keys, values, mask);
+    return op.composed({queries, keys, values, mask});
+  };
+  if (!q.device().is_cpu() || !is_half_precision(q.dtype())) return attend(q, k, v);
+  return attend(q.to(Dtype::f32), k.to(Dtype::f32), v.to(Dtype::f32)).to(q.dtype());
 }
 
 }  // namespace lockstep::detail
