@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 namespace shape_test {
@@ -24,6 +26,14 @@ TEST(Shape, IsAShortVectorThatPrintsAsTorchs) {
   EXPECT_EQ(shape.back(), 9);
   EXPECT_NE(shape, (Shape{2, 5}));
   EXPECT_NE(shape, (Shape{2, 5, 8}));
+}
+
+TEST(Shape, IsMadeOfListsVectorsAndSpans) {
+  const std::vector<std::int64_t> sizes = {2, 5};
+  const auto same = [](const Shape& shape) { return shape == Shape{2, 5}; };
+  EXPECT_TRUE(same({2, 5}));
+  EXPECT_TRUE(same(sizes));
+  EXPECT_TRUE(same(std::span(sizes)));
 }
 
 TEST(Shape, HasAtMostEightDimensions) {

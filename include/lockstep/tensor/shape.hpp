@@ -11,6 +11,7 @@
 #include <optional>
 #include <ostream>
 #include <span>
+#include <vector>
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ class Shape {
   Shape(std::span<const std::int64_t> sizes) {
     for (const std::int64_t size : sizes) push_back(size);
   }
+  Shape(const std::vector<std::int64_t>& sizes) : Shape(std::span<const std::int64_t>(sizes)) {}
 
   std::size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
