@@ -537,31 +537,40 @@ struct GivesCounted {
 // Used by each step of a sequence, or by each part of a sum or a list.
 TEST(Engine, GradientsOfManyUsesAreNotKept) {
   constexpr int kUses = 40;
+  enum Way { step_first, step_last, part, element, loss_at_each_step, twice_a_step, roots, kWays };
   const auto use = [](const Tensor& x, std::atomic<int>& living, std::atomic<int>& most, int way) {
     Tensor total = ones({3}, {.dtype = Dtype::f64, .device = x.device()});
     std::vector<Tensor> list;
     for (int i = 0; i < kUses; ++i) {
       const Tensor used = apply(GivesCounted{&living, &most, i + 1.0}, x);
-      if (way == 0) total = total * 1 + used;
-      if (way == 1) total = used + total * 1;
-      if (way == 2) total = total + used;
-      if (way == 3) list.push_back(used);
+      if (way == step_first) total = used + total * 1;
+      if (way == step_last || way == loss_at_each_step) total = total * 1 + used;
+      if (way == part) total = total + used;
+      if (way == element || way == roots) list.push_back(used);
+      if (way == twice_a_step) total = total * 0.5 + (total * 0.5 + used);
+      // The step before waits for this as well as for the step after it.
+      if (way == loss_at_each_step) list.push_back(total * (i + 1 == kUses ? 1 : 0));
     }
-    return sum(list.empty() ? total : stack(list));
+    if (way == roots) {
+      for (Tensor& each : list) each = sum(each);
+      return list;
+    }
+    return std::vector{sum(list.empty() ? total : stack(list))};
   };
   for (const int devices : {1, 2}) {
-    for (const int way : {0, 1, 2, 3}) {
+    for (int way = 0; way < kWays; ++way) {
       for (const bool is_leaf : {true, false}) {
         std::atomic<int> living = 0;
         std::atomic<int> most = 0;
         const Tensor x = full({3}, 1, kLeaf);
-        Tensor loss;
+        std::vector<Tensor> losses;
         for (int device = 0; device < devices; ++device) {
           const Tensor here = devices > 1 ? x.to(Device(DeviceType::cpu, device)) : x;
-          const Tensor part = use(is_leaf ? here : here * 1, living, most, way).to(Device());
-          loss = loss.defined() ? loss + part : part;
+          for (const Tensor& loss : use(is_leaf ? here : here * 1, living, most, way)) {
+            losses.push_back(loss);
+          }
         }
-        loss.backward();
+        autograd::backward(losses);
         EXPECT_LE(most.load(), 3 * devices) << devices << " devices, way " << way;
         EXPECT_EQ(living.load(), 0);
         const double each = kUses * (kUses + 1) / 2.0;

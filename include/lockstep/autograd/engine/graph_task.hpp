@@ -55,10 +55,10 @@ namespace lockstep::detail {
 // host memory.
 //
 // The result does not depend on timing: gradients that come to one input of a node are added in the
-// order of the nodes that they come from, which a walk of the graph numbers (PassGraph). In a lane
-// nodes run in that order, too, as far as they wait for no others: so where many gradients come to
-// a node from its own lane, such as those of a weight that each step of a sequence uses, each is
-// added up at once rather than kept until the last has come.
+// order in which the nodes that they come from run where there is one lane (PassGraph). So where
+// many gradients come to the one input of a node, from its own lane and stream, such as those of a
+// weight that each step of a sequence uses, each is added up at once rather than kept until the
+// last has come.
 //
 // Threads: the graph and the lanes are built by the caller before other threads come and are
 // constant from then on. A NodeState and the arrivals at it are guarded by the LaneWorkers' mutex
@@ -91,12 +91,10 @@ class GraphTask final : public BackwardPass {
     std::vector<const Node*> wanted;
     for (const Capture& capture : captures_) wanted.push_back(capture.edge.node.get());
     graph_.build(wanted);
-    // From the last on, so that what plain host memory waits for runs in its lane after it.
-    for (std::size_t i = graph_.states().size(); i-- > 0;) {
-      NodeState& state = graph_.states()[i];
+    for (NodeState& state : graph_.states()) {
       state.lane = lane_of(state.node->stream().device());
-      state.sums_early =
-          state.end_arrival - state.first_arrival > 2 && state.node->num_inputs() == 1;
+      state.sums_early = state.needed && state.end_arrival - state.first_arrival > 2 &&
+                         state.node->num_inputs() == 1;
     }
     if (lanes_.size() > 1) leave_sums_over_lanes();
     workers_.set_lanes(lanes_.size());
@@ -245,14 +243,16 @@ class GraphTask final : public BackwardPass {
         const Edge& next = node.next_edges[i];
         if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);
       }
+      if (!retain_graph_) node.release_saved();
       const std::span<const PassGraph::Target> targets = graph_.targets(state);
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         if (targets[i].to == NodeIndex::kNone) continue;
-        if (graph_.node_at(targets[i]).sums_early) [[unlikely]] {
+        const NodeState& to = graph_.node_at(targets[i]);
+        if (!to.needed) [[unlikely]]
+          gradients[i] = Tensor();
+        if (to.sums_early) [[unlikely]]
           sum_early(targets[i], gradients[i], node.stream());
-        }
       }
-      if (!retain_graph_) node.release_saved();
     } else {
       gradients.clear();
     }
@@ -283,7 +283,7 @@ class GraphTask final : public BackwardPass {
       to.sums_early = false;
       return;
     }
-    graph_.bring_early(target, std::move(gradient), stream);
+    graph_.place(target, std::move(gradient), stream);
     graph_.sum_arrivals(to, [&](PassGraph::Arrival& sum, PassGraph::Arrival& part) {
       const Tensor& a = sum.gradient;
       const Tensor& b = part.gradient;
@@ -324,7 +324,7 @@ class GraphTask final : public BackwardPass {
       if (device != stream.device()) order_after(current_stream(device), part);
       Tensor& sum = sums[part.input_nr];
       if (sum.defined()) {
-        bool own = state.owns_sum && sums.size() == 1;
+        bool own = state.owns_sum && sums.size() == 1;  // of several inputs no sum is
         add(sum, part.gradient, own);
         state.owns_sum = own;
       } else {

@@ -18,9 +18,8 @@ namespace lockstep::detail {
 // The part of a graph that a backward pass goes through: what its roots reach, and an Arrival for
 // each gradient that comes along an edge.
 //
-// A depth-first walk from the roots, which takes a node's last edge first, numbers the nodes. The
-// gradients that come to a node lie side by side, whenever they come: first the roots' own, then
-// the others in the order of the nodes that they come from.
+// The gradients that come to a node lie side by side, whenever they come: first the roots' own,
+// then the others in the order in which the nodes that they come from run where there is one lane.
 //
 // Threads: one thread builds it before other threads use it. From then on the targets are constant;
 // GraphTask says which thread may use the gradients that lie there.
@@ -49,7 +48,7 @@ class PassGraph {
     bool applied = false;     // it leads to a captured gradient, or none is captured
     bool sums_early = false;  // its gradients are added up as they come
     bool owns_sum = false;    // what they have been added up to is a tensor that nobody else has
-    std::size_t next_to_sum = 0;  // the first that has not been added to the first of all
+    std::size_t next_to_sum = 0;  // the arrival that is looked at next
     // For the threads that run the nodes.
     std::size_t lane = 0;
     NodeState* next_ready = nullptr;
@@ -108,12 +107,12 @@ class PassGraph {
   // Puts a gradient, which may be undefined, at its target. Returns the node there if it waits for
   // no other.
   NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream) {
-    bring_early(target, std::move(gradient), stream);
+    place(target, std::move(gradient), stream);
     NodeState& state = states_[target.to];
     return --state.waiting == 0 ? &state : nullptr;
   }
-  // The same before `bring`, which brings an undefined one then.
-  void bring_early(const Target& target, Tensor&& gradient, const Stream& stream) {
+  // Puts a gradient at its target, and leaves it to a `bring` of an undefined one to count it.
+  void place(const Target& target, Tensor&& gradient, const Stream& stream) {
     Arrival& arrival = arrivals_[target.arrival];
     arrival.has_come = true;
     if (!gradient.defined()) return;
@@ -140,10 +139,10 @@ class PassGraph {
   }
 
  private:
-  // A step of a walk: a node, and how many of its edges are left.
+  // A step of a walk: a node, and which of its edges comes next.
   struct Step {
     std::size_t number;
-    std::size_t edges;
+    std::size_t edge;
   };
 
   // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
@@ -153,7 +152,7 @@ class PassGraph {
     if (number == states_.size()) {
       states_.push_back({.node = &node, .first_target = targets_.size()});
       targets_.resize(targets_.size() + node.next_edges.size());
-      path.push_back({number, node.next_edges.size()});
+      path.push_back({number, 0});
     }
     ++states_[number].waiting;
     return number;
@@ -165,13 +164,13 @@ class PassGraph {
     while (!path.empty()) {
       Step& step = path.back();
       const NodeState& state = states_[step.number];
-      if (step.edges == 0) {
+      if (step.edge == state.node->next_edges.size()) {
         if (finished) finished->push_back(step.number);
         path.pop_back();
         continue;
       }
-      const std::size_t target = state.first_target + --step.edges;
-      Node* const child = state.node->next_edges[step.edges].node.get();
+      const std::size_t target = state.first_target + step.edge;
+      Node* const child = state.node->next_edges[step.edge++].node.get();
       if (!child) continue;
       const std::size_t number = visit(*child, path);
       targets_[target].to = number;
@@ -181,16 +180,39 @@ class PassGraph {
   // Gives each target the arrival at which its gradient will lie.
   void assign_arrivals() {
     std::size_t count = 0;
+    bool any_of_many = false;
     for (NodeState& state : states_) {
       state.first_arrival = state.end_arrival = state.next_to_sum = count;
       count += state.waiting;
+      any_of_many = any_of_many || state.waiting > 2;
     }
     arrivals_.resize(count);
     for (Root& root : roots_) assign_arrival(root.target, root.edge);
-    std::size_t target = 0;
-    for (const NodeState& state : states_) {
-      for (const Edge& edge : state.node->next_edges) assign_arrival(targets_[target++], edge);
+    if (any_of_many) {
+      assign_arrivals_as_nodes_run();
+    } else {  // the sum of two gradients is the same in either order
+      for (const NodeState& state : states_) assign_arrivals_from(state);
     }
+  }
+  // A node runs when all its gradients have come; of several, the one whose last came last.
+  void assign_arrivals_as_nodes_run() {
+    std::pmr::vector<std::size_t> waiting(states_.get_allocator());
+    std::pmr::vector<std::size_t> ready(states_.get_allocator());
+    for (const NodeState& state : states_) waiting.push_back(state.waiting);
+    const auto arrive = [&](const Target& target) {
+      if (target.to != NodeIndex::kNone && --waiting[target.to] == 0) ready.push_back(target.to);
+    };
+    for (const Root& root : roots_) arrive(root.target);
+    while (!ready.empty()) {
+      const NodeState& state = states_[ready.back()];
+      ready.pop_back();
+      assign_arrivals_from(state);
+      for (const Target& target : targets(state)) arrive(target);
+    }
+  }
+  void assign_arrivals_from(const NodeState& state) {
+    std::size_t target = state.first_target;
+    for (const Edge& edge : state.node->next_edges) assign_arrival(targets_[target++], edge);
   }
   void assign_arrival(Target& target, const Edge& edge) {
     if (target.to == NodeIndex::kNone) return;
