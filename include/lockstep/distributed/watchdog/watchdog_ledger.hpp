@@ -299,12 +299,16 @@ class WatchdogLedger {
     if (!waiting) return;
     bool found = false;
     std::string others = "which all ranks of its group have come to";
+    bool any_ahead = false;
     for (std::size_t i = 0; i < group.size(); ++i) {
       const Position& other = group[i].position;
-      if (other.number > waiting->position.number) {
-        others = str("while rank ", key.first[i], " is in, or has ended, ",
-                     describe(other.number, other.call),
-                     ": if its calls are others, LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL finds that");
+      const bool has_ended_it = other.number == waiting->position.number && !other.inside;
+      if (!any_ahead && (has_ended_it || other.number > waiting->position.number)) {
+        any_ahead = true;
+        others = str("while rank ", key.first[i],
+                     other.inside ? " is in " + describe(other.number, other.call)
+                                  : str(" has ended collective #", other.number),
+                     ": if the ranks' calls differ, LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL says where");
       }
       if (other.number >= waiting->position.number) continue;
       found = true;
