@@ -173,7 +173,7 @@ class GroupedOptimizer : public Optimizer {
     reader.finish();
     for (const Options& group : options) check_options(name(), group);
     for (const double lr : initial_lrs) check_setting(name(), "initial_lr", lr);
-    set_initial_lrs(std::move(initial_lrs));
+    if (!initial_lrs.empty()) set_initial_lrs(std::move(initial_lrs));
     options_ = std::move(options);
     states_ = std::move(states);
   }

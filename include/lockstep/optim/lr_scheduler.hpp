@@ -83,13 +83,13 @@ class SequentialLR {
 //
 // Where the rate is another one than the schedule's, since another scheduler of the optimiser or
 // set_lr() has changed it, a step of the schedules above goes on from that one: from f(r, epoch) to
-// f(r, epoch + 1), for the r at which the schedule f would be there. Where there is no such r, as
-// once a schedule has reached 0, the difference is added that the step makes alone. A schedule of
-// the program's own sets its rate, whatever the rate was.
+// f(r, epoch + 1), for the r at which the schedule f would be there; StepLR multiplies by gamma.
+// Where there is no such r, as once a schedule has reached 0, the difference is added that the step
+// makes alone. A schedule of the program's own sets its rate, whatever the rate was.
 //
 // It refers to the optimiser, which has to outlive it and to stay where it is. A group that is
-// added to it later takes part from the next step on: its rate is another one than the schedule's,
-// and a schedule of the program's own takes it for the first.
+// added to it later takes part from the next step on, which goes on from the rate that the group
+// has by then; for a schedule of the program's own that is the rate that the group was made with.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.LRScheduler, whose step is called after the
 // epoch's. The rates are the closed forms that torch documents, and those of its "chainable" forms

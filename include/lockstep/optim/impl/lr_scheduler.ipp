@@ -29,7 +29,7 @@ inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
                       std::int64_t epoch) {
   if (const auto* const several = schedule.target<optim::SequentialLR>()) {
     const auto [current, begin] = several->schedule_at(epoch + 1);
-    if (begin == 0 || begin <= epoch) return next_lr(current, base, lr, epoch - begin);
+    if (begin <= epoch) return next_lr(current, base, lr, epoch - begin);
     return current(base, 0);
   }
   const double next = schedule(base, epoch + 1);
