@@ -108,14 +108,18 @@ class PerReplica {
   // All replicas' values, whose addresses stay. `mutex` guards adding slots.
   struct Shared {
     Shared(T first, Merge how) : initial(copy_of(first)), merge(std::move(how)) {
-      slots.push_back({std::move(first)});
+      slots.push_back({copy_of(first)});
     }
 
     Slot* slot_of(Slot* original, std::size_t depth, std::size_t copy_id) {
       const std::lock_guard lock(mutex);
-      Slot*& slot = slot_of_copy[{original, depth, copy_id}];
-      if (!slot) slot = &slots.emplace_back(Slot{copy_of(initial)});
-      return slot;
+      const std::tuple key(original, depth, copy_id);
+      if (const auto known = slot_of_copy.find(key); known != slot_of_copy.end()) {
+        return known->second;
+      }
+      Slot& slot = slots.emplace_back(Slot{copy_of(initial)});
+      slot_of_copy.emplace(key, &slot);
+      return &slot;
     }
 
     std::shared_ptr<Shared> clone(detail::TensorCopies& tensors) const {
@@ -138,9 +142,7 @@ class PerReplica {
     static T on_copies(T value, detail::TensorCopies& tensors) {
       if constexpr (detail::nested::holds_tensors<T>) {
         const auto replace = [&tensors](auto& leaf, const detail::nested::Path&) {
-          if constexpr (std::is_same_v<decltype(leaf), Tensor&>) {
-            if (leaf.defined()) leaf = tensors.of(leaf);
-          }
+          if constexpr (std::is_same_v<decltype(leaf), Tensor&>) leaf = tensors.of(leaf);
         };
         detail::nested::for_each_leaf(value, detail::nested::Path("value"), replace);
       }
