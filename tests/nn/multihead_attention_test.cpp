@@ -2,6 +2,7 @@
 #include "nn/torch_numbers.hpp"
 
 #include <lockstep/module/concepts.hpp>
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/nn/multihead_attention.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/compare.hpp>
@@ -95,6 +96,17 @@ TEST(MultiheadAttention, WeightsAreLeftOutWhereNobodyWantsThem) {
   EXPECT_FALSE(none.defined());
   const auto each = std::get<1>(attention(x, x, x, {.average_attn_weights = false}));
   EXPECT_EQ(each.sizes(), (Shape{1, 2, 3, 3}));
+}
+
+// Scores that f16 cannot hold, all alike.
+TEST(MultiheadAttention, ScoresOfHalfPrecisionAreInF32) {
+  const nn::MultiheadAttention attention{64, 1};
+  attention.in_proj_weight.detach().fill_(0.1);
+  const Tensor x = full({4, 1, 64}, 600);
+  const AutocastGuard guard{Dtype::f16};
+  const Tensor weights = std::get<1>(attention(x, x, x));
+  EXPECT_EQ(weights.dtype(), Dtype::f16);
+  EXPECT_EQ(weights.to(Dtype::f32).to_vector<float>(), std::vector<float>(16, 0.25F));
 }
 
 TEST(MultiheadAttention, HasTorchsNamesAndFirstValues) {

@@ -4,6 +4,7 @@
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -401,6 +402,18 @@ TEST(Losses, OfHalfPrecisionAreThoseOfF32RoundedOnce) {
       [&](const Tensor& x) { return cross_entropy(x, target, Reduction::sum, 0.1); },
       [](const Tensor& x) {
         return mse_loss(x, full({3, 4}, 0.25, x.detach().options()));
+      },
+      [](const Tensor& x) {
+        return l1_loss(x, full({3, 4}, 0.25, x.detach().options()));
+      },
+      [](const Tensor& x) {
+        return smooth_l1_loss(x, full({3, 4}, 0.25, x.detach().options()), Reduction::mean, 0.3);
+      },
+      [](const Tensor& x) {
+        return binary_cross_entropy(abs(x), full({3, 4}, 0.25, x.detach().options()));
+      },
+      [](const Tensor& x) {
+        return binary_cross_entropy_with_logits(x, full({3, 4}, 0.25, x.detach().options()));
       }};
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
     for (const auto& f : functions) {

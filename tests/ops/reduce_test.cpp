@@ -193,6 +193,27 @@ TEST(Reduce, ArgmaxIsTheFirstOfEqualsAndANanWins) {
   EXPECT_FALSE(argmax(ones({2}, kLeaf), 0).requires_grad());
 }
 
+// Rows of several blocks, and of a part of one.
+TEST(Reduce, ArgmaxOfALongRowIsTheFirstOfTheGreatest) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t count : {63, 64, 65, 128, 200}) {
+    for (std::int64_t at = 0; at < count; ++at) {
+      std::vector<float> row(static_cast<std::size_t>(count), -1);
+      const auto last = static_cast<std::size_t>(count - 1);
+      const auto place = static_cast<std::size_t>(at);
+      const auto found = [&] { return argmax(tensor(row), 0).item<std::int64_t>(); };
+      row[place] = 2;
+      EXPECT_EQ(found(), at) << count;
+      row[last] = 2;
+      EXPECT_EQ(found(), at) << count;
+      row[last] = kNan;
+      EXPECT_EQ(found(), count - 1);
+      row[place] = kNan;
+      EXPECT_EQ(found(), at) << count;
+    }
+  }
+}
+
 // More columns than are taken together, twice.
 TEST(Reduce, ArgmaxOfManyColumnsIsThatOfEach) {
   constexpr std::int64_t kOuter = 2, kCount = 5, kColumns = 70;

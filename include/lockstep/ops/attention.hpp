@@ -21,7 +21,7 @@ struct AttentionOptions {
 // any]; the dimensions before the last two are broadcast against each other.
 //
 // A mask of numbers is added to the scores. A query that sees no key gives NaN, where torch
-// gives 0 since its version 2.5. Half precision is computed in f32, and the result rounded once.
+// gives 0 since its version 2.5. Hosts compute half precision in f32, and round the result once.
 // The result lies in memory in the order of the query's dimensions.
 //
 // **Torch counterpart.** torch.nn.functional.scaled_dot_product_attention.

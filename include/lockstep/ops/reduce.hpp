@@ -35,7 +35,7 @@ inline Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false
 
 // The variance over the dimensions listed, as `mean`: the sum of (x − mean)² divided by the number
 // of elements less `correction`, and at least by 0; `std` is its root. Half precision is computed
-// in f32.
+// in f32, and `std` in f64, since the square may be beyond the dtype's range.
 //
 // **Torch counterpart.** torch.var, torch.std.
 // **Threads and exceptions.** As mean.

@@ -75,6 +75,11 @@ LOCKSTEP_INLINE AttentionDropout AttentionDropout::draw(double p, const Tensor& 
 LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key, Tensor bias,
                                          bool causal, const AttentionDropout& dropout,
                                          double scale) {
+  if (query.device().is_cpu() && is_half_precision(query.dtype())) {
+    const AutocastGuard off(false);  // which would make half precision of it again
+    return attention_weights(query.to(Dtype::f32), key.to(Dtype::f32), bias, causal, dropout, scale)
+        .to(query.dtype());
+  }
   if (causal) {
     const std::int64_t keys = key.size(-2);
     const Stream stream = current_stream(query.device());

@@ -253,6 +253,9 @@ LOCKSTEP_INLINE Tensor mse_loss(const Tensor& input, const Tensor& target, Reduc
 LOCKSTEP_INLINE Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   if (is_autocast_enabled()) return detail::autocast_to_f32(l1_loss, input, target, reduction);
   detail::check_pairs("l1_loss", input, target);
+  if (detail::is_half_precision(input.dtype())) {
+    return detail::half_through_f32(l1_loss, input, target, reduction);
+  }
   return detail::reduce_rows(abs(input - target), reduction);
 }
 
@@ -264,6 +267,9 @@ LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
     return detail::autocast_to_f32(smooth_l1_loss, input, target, reduction, beta);
   }
   detail::check_pairs("smooth_l1_loss", input, target);
+  if (detail::is_half_precision(input.dtype())) {
+    return detail::half_through_f32(smooth_l1_loss, input, target, reduction, beta);
+  }
   const Tensor difference = input - target;
   const Tensor part = clamp(difference / beta, -1, 1);
   return detail::reduce_rows(part * (difference - part * (beta / 2)), reduction);
@@ -288,6 +294,9 @@ LOCKSTEP_INLINE Tensor binary_cross_entropy_with_logits(const Tensor& input, con
     return detail::autocast_to_f32(binary_cross_entropy_with_logits, input, target, reduction);
   }
   detail::check_pairs("binary_cross_entropy_with_logits", input, target);
+  if (detail::is_half_precision(input.dtype())) {
+    return detail::half_through_f32(binary_cross_entropy_with_logits, input, target, reduction);
+  }
   return detail::reduce_rows(apply(detail::BinaryCrossEntropyOfLogitOp{}, input, target),
                              reduction);
 }
