@@ -24,7 +24,7 @@ namespace lockstep::detail {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-// Converts one element; half-precision types through f32, and what is no u8 modulo 256.
+// Converts one element; half-precision types through f32, and what is no u8 but an i64 modulo 256.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
   if constexpr (is_half<From> && !std::is_same_v<To, float>) {

@@ -71,15 +71,16 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
                     " and ", high);
 }
 
-// Whether an engine can come to a state that the standard library has read: some word is not 0, and
-// the place behind the words, as libstdc++ and libc++ write them, is one of theirs.
+// Whether an engine can come to a state that the standard library has read: some word is not 0 (of
+// the first its upper bits alone count), and the place behind the words, as libstdc++ and libc++
+// write them, is one of theirs.
 inline bool is_reachable(const std::string& state) {
   std::istringstream in(state);
   in.imbue(std::locale::classic());
   bool any = false;
   std::uint64_t number = 0;
   for (std::size_t i = 0; i < std::mt19937_64::state_size && in >> number; ++i) {
-    any = any || number != 0;
+    any = any || (i == 0 ? number >> 31 : number) != 0;
   }
   return any && (!(in >> number) || number <= std::mt19937_64::state_size);
 }
