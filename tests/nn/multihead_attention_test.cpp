@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/torch_numbers.hpp"
 
-#include <lockstep/module/concepts.hpp>
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/module/concepts.hpp>
 #include <lockstep/nn/multihead_attention.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/compare.hpp>
