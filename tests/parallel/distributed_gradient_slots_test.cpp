@@ -241,28 +241,37 @@ TEST(DistributedGradientSlots, AreInTheBucketEvenIfSetDataHasLedThemOutOfIt) {
 }
 
 // Its first gradient takes the slot, the sum is elsewhere.
-TEST(DistributedGradientSlots, AWeightThatIsUsedTwiceGetsTheSum) {
+TEST(DistributedGradientSlots, AWeightThatIsUsedSeveralTimesGetsTheSum) {
   struct Tied {
     nn::Linear fc1{4, 4, {.dtype = Dtype::f64}};
     nn::Linear fc2{4, 2, {.dtype = Dtype::f64}};
-    Tensor forward(const Tensor& x) const { return fc2(fc1(relu(fc1(x)))); }
+    int uses = 2;
+    Tensor forward(const Tensor& x) const {
+      Tensor y = fc1(x);
+      for (int use = 1; use < uses; ++use) y = fc1(relu(y));
+      return fc2(y);
+    }
   };
   const Tensor x = images().reshape({kBatch * 4, 4});
-  manual_seed(1);
-  const Tied net;
-  const Values expected = gradients_alone(net, x);
-  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
-    DistributedDataParallel model{copy_of(net), group};
-    const Tensor own = share_of(x, group);
-    for (int step = 0; step < 3; ++step) {
-      const std::uint64_t copies = copies_of(model, [&] {
-        model.zero_grad();
-        model(own).mean().backward();
-      });
-      EXPECT_EQ(copies, 4u) << "in step " << step;
-      expect_near(gradients_of(model.module()), expected);
-    }
-  });
+  for (const int uses : {2, 5}) {
+    manual_seed(1);
+    Tied net;
+    net.uses = uses;
+    const Values expected = gradients_alone(net, x);
+    distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+      DistributedDataParallel model{copy_of(net), group};
+      model.module().uses = uses;
+      const Tensor own = share_of(x, group);
+      for (int step = 0; step < 3; ++step) {
+        const std::uint64_t copies = copies_of(model, [&] {
+          model.zero_grad();
+          model(own).mean().backward();
+        });
+        EXPECT_EQ(copies, 4u) << uses << " uses, in step " << step;
+        expect_near(gradients_of(model.module()), expected);
+      }
+    });
+  }
 }
 
 // Products of half precision are taken in f32 and rounded to memory of their own.
