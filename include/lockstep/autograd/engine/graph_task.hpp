@@ -54,9 +54,9 @@ namespace lockstep::detail {
 // pass with a single lane stays on the calling thread. The first lane also runs the nodes of plain
 // host memory.
 //
-// The result does not depend on timing: gradients that come to one input of a node are added in the
-// order in which the nodes that they come from run where there is one lane (PassGraph). So where
-// many gradients come to the one input of a node, from its own lane and stream, such as those of a
+// The result does not depend on timing: gradients that come to one input of a node are added in an
+// order of the nodes that they come from, which is that of a single lane (PassGraph). So where many
+// gradients come to the one input of a node, from its own lane and stream, such as those of a
 // weight that each step of a sequence uses, each is added up at once rather than kept until the
 // last has come.
 //
@@ -91,12 +91,8 @@ class GraphTask final : public BackwardPass {
     std::vector<const Node*> wanted;
     for (const Capture& capture : captures_) wanted.push_back(capture.edge.node.get());
     graph_.build(wanted);
-    for (NodeState& state : graph_.states()) {
-      state.lane = lane_of(state.node->stream().device());
-      state.sums_early = state.needed && state.end_arrival - state.first_arrival > 2 &&
-                         state.node->num_inputs() == 1;
-    }
-    if (lanes_.size() > 1) leave_sums_over_lanes();
+    for (NodeState& state : graph_.states()) state.lane = lane_of(state.node->stream().device());
+    if (graph_.any_sums_early() && lanes_.size() > 1) leave_sums_over_lanes();
     workers_.set_lanes(lanes_.size());
     for (PassGraph::Root& root : graph_.roots()) {
       const Stream stream = current_stream(root.gradient.device());

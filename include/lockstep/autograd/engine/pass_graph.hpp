@@ -19,7 +19,8 @@ namespace lockstep::detail {
 // each gradient that comes along an edge.
 //
 // The gradients that come to a node lie side by side, whenever they come: first the roots' own,
-// then the others in the order in which the nodes that they come from run where there is one lane.
+// then the others in an order of the nodes that they come from. Where some node sums early that is
+// the order in which the nodes run where there is one lane.
 //
 // Threads: one thread builds it before other threads use it. From then on the targets are constant;
 // GraphTask says which thread may use the gradients that lie there.
@@ -101,6 +102,8 @@ class PassGraph {
     return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
   }
 
+  // Whether some node may sum early.
+  bool any_sums_early() const { return any_sums_early_; }
   // The node at the end of an edge that leads somewhere.
   NodeState& node_at(const Target& target) { return states_[target.to]; }
 
@@ -180,17 +183,17 @@ class PassGraph {
   // Gives each target the arrival at which its gradient will lie.
   void assign_arrivals() {
     std::size_t count = 0;
-    bool any_of_many = false;
     for (NodeState& state : states_) {
       state.first_arrival = state.end_arrival = state.next_to_sum = count;
       count += state.waiting;
-      any_of_many = any_of_many || state.waiting > 2;
+      state.sums_early = state.waiting > 2 && state.node->num_inputs() == 1;
+      any_sums_early_ = any_sums_early_ || state.sums_early;
     }
     arrivals_.resize(count);
     for (Root& root : roots_) assign_arrival(root.target, root.edge);
-    if (any_of_many) {
+    if (any_sums_early_) {
       assign_arrivals_as_nodes_run();
-    } else {  // the sum of two gradients is the same in either order
+    } else {
       for (const NodeState& state : states_) assign_arrivals_from(state);
     }
   }
@@ -231,6 +234,7 @@ class PassGraph {
         if (target.to != NodeIndex::kNone && states_[target.to].needed) state.applied = true;
       }
       if (state.applied) state.needed = true;
+      if (!state.needed) state.sums_early = false;
     }
   }
 
@@ -242,6 +246,7 @@ class PassGraph {
   std::pmr::vector<Target> targets_;  // those of one node side by side
   std::pmr::vector<Arrival> arrivals_;
   NodeIndex index_;
+  bool any_sums_early_ = false;
 };
 
 }  // namespace lockstep::detail
