@@ -19,6 +19,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -27,6 +28,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -515,22 +517,40 @@ TEST(Engine, ManyDevicesGiveTheSameBitsEveryRun) {
   }
 }
 
-// Gives gradients that count how many of them there are.
+// The gradients that some operations have given, of which others may be left.
+class GivenGradients {
+ public:
+  void add(const Tensor& gradient) {
+    const std::lock_guard lock(mutex_);
+    given_.emplace_back(gradient.impl());
+    most_ = std::max(most_, count());
+  }
+  int living() {
+    const std::lock_guard lock(mutex_);
+    return count();
+  }
+  int most() const { return most_; }
+
+ private:
+  int count() {
+    std::erase_if(given_, [](const auto& gradient) { return gradient.expired(); });
+    return static_cast<int>(given_.size());
+  }
+
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<detail::TensorImpl>> given_;
+  int most_ = 0;
+};
+
 struct GivesCounted {
   static constexpr const char* name = "gives_counted";
-  std::atomic<int>* living;
-  std::atomic<int>* most;
+  GivenGradients* given;
   double factor;
   Tensor forward(const Tensor& x) const { return x * factor; }
   Tensor backward(const Backward&, const Tensor& grad) const {
-    const auto numbers = std::make_shared<std::vector<double>>(
-        static_cast<std::size_t>(grad.numel()), grad.to_vector<double>()[0] * factor);
-    const auto give_back = [living = living, numbers](void*) { living->fetch_sub(1); };
-    const int now = living->fetch_add(1) + 1;
-    for (int last = most->load(); last < now && !most->compare_exchange_weak(last, now);) {
-    }
-    return from_blob(numbers->data(), grad.sizes(),
-                     {.dtype = Dtype::f64, .device = grad.device(), .deleter = give_back});
+    Tensor gradient = grad * factor;
+    given->add(gradient);
+    return gradient;
   }
 };
 
@@ -538,11 +558,11 @@ struct GivesCounted {
 TEST(Engine, GradientsOfManyUsesAreNotKept) {
   constexpr int kUses = 40;
   enum Way { step_first, step_last, part, element, loss_at_each_step, twice_a_step, roots, kWays };
-  const auto use = [](const Tensor& x, std::atomic<int>& living, std::atomic<int>& most, int way) {
+  const auto use = [](const Tensor& x, GivenGradients& given, int way) {
     Tensor total = ones({3}, {.dtype = Dtype::f64, .device = x.device()});
     std::vector<Tensor> list;
     for (int i = 0; i < kUses; ++i) {
-      const Tensor used = apply(GivesCounted{&living, &most, i + 1.0}, x);
+      const Tensor used = apply(GivesCounted{&given, i + 1.0}, x);
       if (way == step_first) total = used + total * 1;
       if (way == step_last || way == loss_at_each_step) total = total * 1 + used;
       if (way == part) total = total + used;
@@ -560,19 +580,18 @@ TEST(Engine, GradientsOfManyUsesAreNotKept) {
   for (const int devices : {1, 2}) {
     for (int way = 0; way < kWays; ++way) {
       for (const bool is_leaf : {true, false}) {
-        std::atomic<int> living = 0;
-        std::atomic<int> most = 0;
+        GivenGradients given;
         const Tensor x = full({3}, 1, kLeaf);
         std::vector<Tensor> losses;
         for (int device = 0; device < devices; ++device) {
           const Tensor here = devices > 1 ? x.to(Device(DeviceType::cpu, device)) : x;
-          for (const Tensor& loss : use(is_leaf ? here : here * 1, living, most, way)) {
+          for (const Tensor& loss : use(is_leaf ? here : here * 1, given, way)) {
             losses.push_back(loss);
           }
         }
         autograd::backward(losses);
-        EXPECT_LE(most.load(), 3 * devices) << devices << " devices, way " << way;
-        EXPECT_EQ(living.load(), 0);
+        EXPECT_LE(given.most(), 3 * devices) << devices << " devices, way " << way;
+        EXPECT_EQ(given.living(), 0);
         const double each = kUses * (kUses + 1) / 2.0;
         EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(3, devices * each));
       }

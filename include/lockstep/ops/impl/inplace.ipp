@@ -74,11 +74,11 @@ void change_wide(const Tensor& tensor, const Change& change) {
 }
 
 // Makes each element an F of itself and of the number.
-template <template <class> class F>
+template <template <class> class F, bool kFloatingAlone = false>
 void change_each(const char* operation, const Tensor& tensor, Scalar number) {
   check_changeable(tensor, operation);
   change_wide(tensor, [&](const Tensor& wide) {
-    dispatch_numeric(wide.dtype(), operation, [&]<class T>(T) {
+    const auto change = [&]<class T>(T) {
       using Kernel = UnaryKernel<T, T, BindRight<T, F<T>>>;
       const Stream stream = current_stream(wide.device());
       const T operand = scalar<T>(operation, number);
@@ -86,7 +86,12 @@ void change_each(const char* operation, const Tensor& tensor, Scalar number) {
         launch(stream, static_cast<std::size_t>(data.numel()),
                Kernel{input<T>(data), output<T>(data, stream), {{}, operand}});
       });
-    });
+    };
+    if constexpr (kFloatingAlone) {
+      dispatch_floating(wide.dtype(), operation, change);
+    } else {
+      dispatch_numeric(wide.dtype(), operation, change);
+    }
   });
 }
 
@@ -200,8 +205,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::mul_(Scalar factor) const {
 }
 
 LOCKSTEP_INLINE const Tensor& Tensor::div_(Scalar divisor) const {
-  detail::check_floating("div_", *this);
-  detail::change_each<detail::Over>("div_", *this, divisor);
+  detail::change_each<detail::Over, true>("div_", *this, divisor);
   return *this;
 }
 
