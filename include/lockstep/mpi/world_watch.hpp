@@ -76,8 +76,8 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   if (failed < size) watchdog.reset();  // in good order, not because of an exception
   if (error) std::rethrow_exception(error);
   check<Error>(failed == size, "rank ", failed,
-               " has failed to join the watchdog of rank 0, whose ",
-               "host is that of rank 0's MASTER_ADDR or, without one, its own name");
+               " has failed to join the watchdog of rank 0, whose host is that of"
+               " rank 0's MASTER_ADDR or, without one, its own name");
   return watchdog;
 }
 

@@ -6,8 +6,8 @@
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Losses. Half precision is computed in f32, and so is the result where autocast is on; else it
-// is rounded to the input's dtype.
+// Losses. Half precision is computed in f32. The result stays f32 where autocast is on, and is
+// rounded to the input's dtype elsewhere.
 namespace lockstep {
 
 // The negative of the input at the label's place: of log-probabilities [batch, classes, …] (or

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// exp(x) divided by its sum along `dim`, without overflow. Half precision is computed in f32, and
-// so is the result where autocast is on.
+// exp(x) divided by its sum along `dim`, without overflow. Half precision is computed in f32,
+// and the result stays f32 where autocast is on.
 //
 // **Torch counterpart.** torch.nn.functional.softmax.
 Tensor softmax(const Tensor& x, std::int64_t dim);

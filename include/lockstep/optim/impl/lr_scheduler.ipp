@@ -32,17 +32,17 @@ inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
     if (begin <= epoch) return next_lr(current, base, lr, epoch - begin);
     return current(base, 0);
   }
-  const double next = schedule(base, epoch + 1);
   const bool goes_on = schedule.target<optim::StepLR>() || schedule.target<optim::LinearLR>() ||
                        schedule.target<optim::CosineAnnealingLR>();
+  if (epoch < 0 && goes_on) return schedule(lr, 0);
+  const double next = schedule(base, epoch + 1);
   if (!goes_on) return next;
-  // These are linear in the rate.
-  if (epoch < 0) return schedule(lr, 0);
   const double expected = schedule(base, epoch);
   if (lr == expected) return next;
   if (const auto* const steps = schedule.target<optim::StepLR>()) {
     return (epoch + 1) % steps->step_size == 0 ? lr * steps->gamma : lr;
   }
+  // The other two are linear in the rate: from two of its values comes the r (lr_scheduler.hpp).
   const double offset = schedule(0, epoch);
   const double slope = schedule(1, epoch) - offset;
   return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
