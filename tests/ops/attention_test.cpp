@@ -159,11 +159,31 @@ TEST(ScaledDotProductAttention, HalfPrecisionIsAsExactWithAMaskThatRequiresGrad)
   }
 }
 
-TEST(ScaledDotProductAttention, AQueryThatSeesNothingGivesNan) {
-  const Tensor mask = eq(zeros({1, 2}), 1);
-  const Tensor y =
-      scaled_dot_product_attention(ones({1, 2}), ones({2, 2}), ones({2, 1}), {.attn_mask = mask});
-  EXPECT_TRUE(std::isnan(y.item<float>()));
+// In blocks, and with all scores in memory; by a mask alone, and by one on top of is_causal.
+TEST(ScaledDotProductAttention, AQueryThatSeesNothingGivesZeroAndHasNoGradient) {
+  const Device device = varied({1}).device();
+  const Tensor sees = from_values(std::vector<double>{0, 1, 1, 0, 0, 0}, {2, 3}, device);
+  const Tensor bias = log(sees);
+  const auto expect_finite = [](const Tensor& x) {
+    for (const double value : x.to_vector<double>()) EXPECT_TRUE(std::isfinite(value));
+  };
+  for (const Tensor& mask : {eq(sees, 1), bias, bias.clone().requires_grad_()}) {
+    for (const bool causal : {false, true}) {
+      const Tensor query = varied_leaf({2, 4}, 1);
+      const Tensor key = varied_leaf({3, 4}, 2);
+      const Tensor value = varied_leaf({3, 2}, 3);
+      const Tensor y = detail::attention("", query, key, value,
+                                         {.attn_mask = mask, .is_causal = causal, .scale = 1});
+      autograd::backward({y}, {ones_like(y)});
+      const std::size_t first_blind = causal ? 0 : 2;
+      const auto values = y.to_vector<double>();
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(values[i] == 0, i >= first_blind) << i;
+      const auto slopes = query.grad().to_vector<double>();
+      for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(slopes[i] == 0, i >= 2 * first_blind) << i;
+      for (const Tensor& x : {key, value}) expect_finite(x.grad());
+      if (mask.requires_grad()) expect_finite(mask.grad());
+    }
+  }
 }
 
 TEST(ScaledDotProductAttention, SaysWhatDoesNotFit) {

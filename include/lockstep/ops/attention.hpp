@@ -20,8 +20,8 @@ struct AttentionOptions {
 // how well their keys fit. Queries are [*, queries, size], keys [*, keys, size], values [*, keys,
 // any]; the dimensions before the last two are broadcast against each other.
 //
-// A mask of numbers is added to the scores. A query that sees no key gives NaN, where torch
-// gives 0 since its version 2.5. Hosts compute half precision in f32, and round the result once.
+// A mask of numbers is added to the scores. A query that sees no key gives 0. Hosts compute
+// half precision in f32, and round the result once.
 // The result lies in memory in the order of the query's dimensions.
 //
 // **Torch counterpart.** torch.nn.functional.scaled_dot_product_attention.
@@ -56,7 +56,8 @@ struct AttentionDropout {
 };
 
 // How much of each value each query takes: softmax(scale · query · keyᵀ + bias), thinned out by
-// dropout. An undefined bias is none; `causal` hides the keys after each query besides.
+// dropout, and 0 of each where it sees no key. An undefined bias is none; `causal` hides the keys
+// after each query besides.
 Tensor attention_weights(const Tensor& query, const Tensor& key, Tensor bias, bool causal,
                          const AttentionDropout& dropout, double scale);
 

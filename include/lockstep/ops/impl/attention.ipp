@@ -12,6 +12,7 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/dropout.hpp>
@@ -21,10 +22,12 @@
 #include <lockstep/ops/kernels/attention_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/matmul.hpp>
+#include <lockstep/ops/max.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -38,6 +41,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -80,6 +84,7 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
     return attention_weights(query.to(Dtype::f32), key.to(Dtype::f32), bias, causal, dropout, scale)
         .to(query.dtype());
   }
+  const bool masked = bias.defined() && bias.numel() > 0;
   if (causal) {
     const std::int64_t keys = key.size(-2);
     const Stream stream = current_stream(query.device());
@@ -90,9 +95,16 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
     });
     bias = bias.defined() ? bias + after : after;
   }
+  Tensor blind;  // the queries that see no key, which softmax would make NaN of
+  if (masked) {
+    constexpr double kHidden = -std::numeric_limits<double>::infinity();
+    blind = eq(max(bias.detach(), -1, true).values, kHidden);
+    bias = where(blind, 0, bias);
+  }
   const Tensor product = matmul(query * scale, transpose(key, -2, -1));
   const Tensor scores = product.to(mask_dtype(query));
-  const Tensor weights = softmax(bias.defined() ? scores + bias : scores, -1).to(product.dtype());
+  Tensor weights = softmax(bias.defined() ? scores + bias : scores, -1).to(product.dtype());
+  if (masked) weights = where(blind, 0, weights);
   return dropout.p > 0 ? dropout_by(weights, dropout.p, dropout.random) : weights;
 }
 

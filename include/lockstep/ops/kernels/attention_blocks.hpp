@@ -226,7 +226,7 @@ struct AttentionForward {
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto at = static_cast<std::size_t>(r);
-      const T factor = static_cast<T>(1 / total[at]);
+      const T factor = total[at] == 0 ? T(0) : static_cast<T>(1 / total[at]);  // 0: it sees no key
       scale_row(to + r * out.row, g.value_size, factor);
       if (stats.data == nullptr) continue;
       T* const kept = stats.data + 2 * (head.number * g.queries + first + r);
