@@ -51,6 +51,19 @@ TEST(BatchNorm1d, HasTorchsShapesNamesAndFirstValues) {
   EXPECT_EQ(layer.num_batches_tracked.item<std::int64_t>(), 0);
 }
 
+// As files of torch before 0.4.1 have it.
+TEST(BatchNorm1d, LoadsAStateWithoutNumBatchesTracked) {
+  const nn::Sequential net{nn::BatchNorm1d{1}};
+  StateDict dict = state_dict(nn::Sequential{nn::BatchNorm1d{1}});
+  dict.pop_back();
+  for (const NamedTensor& entry : dict) entry.tensor.fill_(3);
+  const LoadResult result = load_state_dict(net, dict);
+  EXPECT_EQ(result.missing, Names{});
+  EXPECT_EQ(values_of(state_dict(net)[3].tensor), Values{3});
+  dict.pop_back();
+  EXPECT_THROW(load_state_dict(net, dict), ModuleError);
+}
+
 TEST(BatchNorm1d, TrainsAndThenUsesWhatItHasSeen) {
   nn::BatchNorm1d layer{1, {.eps = 0, .momentum = 0.5, .dtype = Dtype::f64}};
   const Tensor x = from_values(Values{1, 3}, {2, 1});

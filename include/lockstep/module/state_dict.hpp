@@ -45,7 +45,7 @@ StateDict state_dict(const detail::TensorWalk& module);
 // also within a module. A tied tensor needs only one of its names. With `strict` every name must
 // have its counterpart; without, names without one are left out and returned. An uninitialised
 // parameter of the module takes the shape that the dict gives; an uninitialised one of the dict
-// fits no other.
+// fits no other. A module's num_batches_tracked may be missing, as in files of torch before 0.4.1.
 //
 // **Torch counterpart.** Module.load_state_dict.
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).

@@ -47,6 +47,9 @@ inline std::string without_module_parts(std::string_view name) {
   return result;
 }
 
+// What torch's normalisations did not save before its version 0.4.1; no result depends on it.
+inline bool may_be_missing(std::string_view name) { return name.ends_with("num_batches_tracked"); }
+
 // The module's names, found by those of a dict, which may have other parts "module" in them.
 class TargetNames {
  public:
@@ -142,7 +145,8 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
     sources.erase(source);
   }
   for (const NamedTensor& target : not_given) {
-    if (!given.contains(target.tensor.impl().get())) result.missing.push_back(target.name);
+    if (given.contains(target.tensor.impl().get()) || detail::may_be_missing(target.name)) continue;
+    result.missing.push_back(target.name);
   }
   for (const auto& [name, source] : sources) result.unexpected.emplace_back(name);
 
