@@ -46,7 +46,7 @@ class TimelineScript : public ::testing::Test {
     main.insert(main.end(), compute.begin(), compute.end());
     const std::string path = (directory_ / name).string();
     std::ofstream file(path);
-    profile::detail::write_chrome_trace(file, main, 0);
+    file << profile::detail::chrome_trace(main, 0);
     return path;
   }
 

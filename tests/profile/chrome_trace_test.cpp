@@ -14,7 +14,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <sstream>
+#include <locale>
 #include <string>
 #include <vector>
 
@@ -28,9 +28,7 @@ using testing::parse_json;
 using testing::throws;
 
 Json trace_of(const std::vector<FunctionEvent>& events, std::uint64_t dropped = 0) {
-  std::ostringstream out;
-  detail::write_chrome_trace(out, events, dropped);
-  return parse_json(out.str());
+  return parse_json(detail::chrome_trace(events, dropped));
 }
 
 TEST(ChromeTrace, HasARowForEachThreadAndStream) {
@@ -101,6 +99,26 @@ TEST(ExportChromeTrace, WritesAFileThatIsReadBack) {
   EXPECT_EQ(trace["traceEvents"].array.back()["name"].text, "step");
   profiler.export_chrome_trace(directory / "again.json");
   EXPECT_EQ(testing::read_file(directory / "again.json"), testing::read_file(directory / "t.json"));
+}
+
+// As std::locale::global makes all streams of the program write it: 4,096.
+struct GroupedDigits : std::numpunct<char> {
+  char do_thousands_sep() const override { return ','; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(ExportChromeTrace, WritesNumbersAsJsonHasThemInAnyLocale) {
+  const testing::TempDirectory directory;
+  Profiler profiler({.max_events = 1});
+  { const RecordFunction range("copy", {}, {.bytes = 4096}); }
+  for (int i = 0; i < 2000; ++i) const RecordFunction range("dropped");
+  const std::locale before =
+      std::locale::global(std::locale(std::locale::classic(), new GroupedDigits));
+  profiler.export_chrome_trace(directory / "t.json");
+  std::locale::global(before);
+  const Json trace = parse_json(testing::read_file(directory / "t.json"));
+  EXPECT_EQ(trace["otherData"]["dropped_events"].text, "2000");
+  EXPECT_EQ(trace["traceEvents"].array.back()["args"]["bytes"].number, 4096);
 }
 
 TEST(ExportChromeTrace, NamesAFileThatCannotBeWritten) {

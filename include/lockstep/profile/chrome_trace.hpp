@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -20,18 +19,19 @@ namespace lockstep::profile::detail {
 inline std::string microseconds(std::int64_t nanoseconds) {
   const auto magnitude = static_cast<std::uint64_t>(nanoseconds < 0 ? -nanoseconds : nanoseconds);
   const std::string decimals = std::to_string(magnitude % 1000);
-  return (nanoseconds < 0 ? "-" : "") + std::to_string(magnitude / 1000) + '.' +
+  return std::string(nanoseconds < 0 ? "-" : "") + std::to_string(magnitude / 1000) + '.' +
          std::string(3 - decimals.size(), '0') + decimals;
 }
 
-// Writes the events, which lie row by row: the process is this one, its "threads" are the rows.
-inline void write_chrome_trace(std::ostream& out, const std::vector<FunctionEvent>& events,
-                               std::uint64_t dropped) {
+// The text of a trace of these events, which lie row by row: the process is this one, its "threads"
+// are the rows. Made without a std::ostream, which would group digits where the locale does.
+inline std::string chrome_trace(const std::vector<FunctionEvent>& events, std::uint64_t dropped) {
+  using lockstep::detail::json_string;
   const std::string process = "\"pid\":" + std::to_string(::getpid());
-  out << "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"dropped_events\":\"" << dropped
-      << "\"},\n\"traceEvents\":[\n{\"ph\":\"M\"," << process
-      << ",\"name\":\"process_name\",\"args\":{\"name\":"
-      << lockstep::detail::json_string(::program_invocation_short_name) << "}}";
+  std::string text = "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"dropped_events\":\"" +
+                     std::to_string(dropped) + "\"},\n\"traceEvents\":[\n{\"ph\":\"M\"," + process +
+                     ",\"name\":\"process_name\",\"args\":{\"name\":" +
+                     json_string(::program_invocation_short_name) + "}}";
   std::size_t row = 0;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const FunctionEvent& event = events[i];
@@ -39,17 +39,19 @@ inline void write_chrome_trace(std::ostream& out, const std::vector<FunctionEven
     if (first) ++row;
     const std::string where = process + ",\"tid\":" + std::to_string(row);
     if (first) {
-      out << ",\n{\"ph\":\"M\"," << where << ",\"name\":\"thread_name\",\"args\":{\"name\":"
-          << lockstep::detail::json_string(event.row) << "}},\n{\"ph\":\"M\"," << where
-          << ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" << row << "}}";
+      text += ",\n{\"ph\":\"M\"," + where +
+              ",\"name\":\"thread_name\",\"args\":{\"name\":" + json_string(event.row) +
+              "}},\n{\"ph\":\"M\"," + where +
+              ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(row) +
+              "}}";
     }
-    out << ",\n{\"ph\":\"X\"," << where << ",\"ts\":" << microseconds(event.begin_ns)
-        << ",\"dur\":" << microseconds(event.end_ns - event.begin_ns)
-        << ",\"name\":" << lockstep::detail::json_string(event.name);
-    if (event.bytes > 0) out << ",\"args\":{\"bytes\":" << event.bytes << '}';
-    out << '}';
+    text += ",\n{\"ph\":\"X\"," + where + ",\"ts\":" + microseconds(event.begin_ns) +
+            ",\"dur\":" + microseconds(event.end_ns - event.begin_ns) +
+            ",\"name\":" + json_string(event.name);
+    if (event.bytes > 0) text += ",\"args\":{\"bytes\":" + std::to_string(event.bytes) + '}';
+    text += '}';
   }
-  out << "\n]}\n";
+  return text + "\n]}\n";
 }
 
 }  // namespace lockstep::profile::detail

@@ -15,11 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <ios>
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -82,11 +81,9 @@ LOCKSTEP_INLINE std::uint64_t Profiler::dropped_events() {
 
 LOCKSTEP_INLINE void Profiler::export_chrome_trace(const std::filesystem::path& path) {
   stop();
-  std::ostringstream text;
-  text.exceptions(std::ios::badbit);  // else a failed allocation would cut the text short
-  detail::write_chrome_trace(text, events_, dropped_);
+  const std::string text = detail::chrome_trace(events_, dropped_);
   lockstep::detail::AtomicFile file(path);
-  file.write(std::as_bytes(std::span(text.view())));
+  file.write(std::as_bytes(std::span(text)));
   file.commit();
 }
 
