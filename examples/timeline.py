@@ -54,14 +54,14 @@ def read(path):
         names, order, ranges = {}, {}, {}
         for event in events:
             row = event.get("tid")
-            if event["name"] == "thread_name":
-                names[row] = event["args"]["name"]
-            elif event["name"] == "thread_sort_index":
-                order[row] = event["args"]["sort_index"]
-            elif event["ph"] == "X":
+            if event["ph"] == "X":
                 end = event["ts"] + event["dur"]
                 details = event.get("args", {})
                 ranges.setdefault(row, []).append(Range(event["name"], event["ts"], end, details))
+            elif event["name"] == "thread_name":
+                names[row] = event["args"]["name"]
+            elif event["name"] == "thread_sort_index":
+                order[row] = event["args"]["sort_index"]
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -96,6 +96,11 @@ TEST_F(TimelineScript, DrawsAsManyStepsAsAskedFor) {
   EXPECT_EQ(count(svg, "class=\"label\""), 0U);
 }
 
+TEST_F(TimelineScript, ARangeMayHaveANameOfTheFormat) {
+  ASSERT_EQ(draw(write("one.json", "thread_name")), 0) << printed_;
+  EXPECT_TRUE(contains(read_file(picture()), "<title>thread_name: ", ">cpu:0 compute<"));
+}
+
 TEST_F(TimelineScript, SaysInOneLineWhatItCannotDraw) {
   const std::string good = write("good.json");
   const std::string bad = (directory_ / "bad.json").string();
