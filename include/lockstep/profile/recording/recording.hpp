@@ -34,9 +34,6 @@ struct RecordedEvent {
   Row row;
 };
 
-// Destroys the marks that the event has of a GPU (profile/recording/thread_log.hpp).
-void discard(const RecordedEvent& event) noexcept;
-
 }  // namespace detail
 
 // True while ranges are recorded, or a tool listens to their names. Code that computes something

@@ -19,6 +19,7 @@
 
 namespace lockstep::profile::detail {
 
+// Destroys the marks that the event has of a GPU.
 inline void discard(const RecordedEvent& event) noexcept {
   delete event.begin_mark;
   delete event.end_mark;
