@@ -23,11 +23,10 @@ Tensor row_of(const Tensor& tensor, std::int64_t row);
 // The rows named, in that order, as a new tensor on the same device.
 Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows);
 
-// Tensors of one shape, dtype and device as the rows of a new one; if none is defined, the result
-// is not either. Errors name it by `where`.
+// One or more tensors of one shape, dtype and device as the rows of a new one; if none is
+// defined, the result is not either. Errors name it by `where`.
 template <class Where>
 Tensor stack_rows(std::span<const Tensor> tensors, const Where& where) {
-  check<ValueError>(!tensors.empty(), "collate: there are no samples");
   const Tensor& first = tensors[0];
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     const Tensor& other = tensors[i];
