@@ -140,7 +140,7 @@ class JsonReader {
 
   bool take(char c) {
     skip_space();
-    if (at_ == text_.size() || text_[at_] != c) return false;
+    if (peek() != c) return false;
     ++at_;
     return true;
   }
@@ -164,7 +164,7 @@ class JsonReader {
       return to_utf8(0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00));
     }
     const std::size_t at = kLetters.find(letter);
-    if (at_ == text_.size() || at == std::string_view::npos) fail("an unknown escape");
+    if (at == std::string_view::npos) fail("an unknown escape");
     ++at_;
     return {kEscaped[at]};
   }
