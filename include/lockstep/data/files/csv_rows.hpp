@@ -50,14 +50,11 @@ class CsvRows {
 
   std::string text(std::size_t row, std::size_t column) const {
     const std::string_view field = unquoted(row, column);
-    std::string result(field);
-    if (!raw(row, column).starts_with('"')) return result;
-    std::size_t length = 0;
+    std::string result;
     for (std::size_t i = 0; i < field.size(); ++i) {
-      result[length++] = field[i];
+      result += field[i];
       if (field[i] == '"') ++i;
     }
-    result.resize(length);
     return result;
   }
 
