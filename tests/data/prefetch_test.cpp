@@ -390,7 +390,6 @@ TEST(Prefetch, NothingIsRecordedForBackward) {
   }
 }
 
-// With batches on their way, in a loop and in what lives as long as the process.
 // A loader computes as it would without prefetch; but what it makes may be trained on later.
 TEST(Prefetch, TheThreadHasTheStateOfTheOneThatBeganThePass) {
   const AutocastGuard autocast(Dtype::f16);
@@ -403,6 +402,7 @@ TEST(Prefetch, TheThreadHasTheStateOfTheOneThatBeganThePass) {
   for (const Tensor& batch : prefetch(source, kFirst)) EXPECT_FALSE(batch.is_inference());
 }
 
+// With batches on their way, in a loop and in what lives as long as the process.
 TEST(PrefetchDeathTest, TheProgramMayEndWithinTheLoop) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto in_a_loop = [] {
