@@ -99,7 +99,8 @@ class Part {
 // a program.
 [[gnu::cold, gnu::noinline]] inline std::string join_parts(std::initializer_list<Part> parts) {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // else a failed allocation would cut the text short
+  out.exceptions(std::ios::badbit);   // else a failed allocation would cut the text short
+  out.imbue(std::locale::classic());  // some of it is for other processes to read
   out << std::boolalpha;
   for (const Part& part : parts) part.print(out);
   return std::move(out).str();

@@ -9,12 +9,12 @@
 #include "profile/json.hpp"
 #include "support/expect_error.hpp"
 #include "support/file_size_limit.hpp"
+#include "support/grouped_digits.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
-#include <locale>
 #include <string>
 #include <vector>
 
@@ -101,21 +101,15 @@ TEST(ExportChromeTrace, WritesAFileThatIsReadBack) {
   EXPECT_EQ(testing::read_file(directory / "again.json"), testing::read_file(directory / "t.json"));
 }
 
-// As std::locale::global makes all streams of the program write it: 4,096.
-struct GroupedDigits : std::numpunct<char> {
-  char do_thousands_sep() const override { return ','; }
-  std::string do_grouping() const override { return "\3"; }
-};
-
 TEST(ExportChromeTrace, WritesNumbersAsJsonHasThemInAnyLocale) {
   const testing::TempDirectory directory;
   Profiler profiler({.max_events = 1});
   { const RecordFunction range("copy", {}, {.bytes = 4096}); }
   for (int i = 0; i < 2000; ++i) const RecordFunction range("dropped");
-  const std::locale before =
-      std::locale::global(std::locale(std::locale::classic(), new GroupedDigits));
-  profiler.export_chrome_trace(directory / "t.json");
-  std::locale::global(before);
+  {
+    const testing::GroupedDigits locale;
+    profiler.export_chrome_trace(directory / "t.json");
+  }
   const Json trace = parse_json(testing::read_file(directory / "t.json"));
   EXPECT_EQ(trace["otherData"]["dropped_events"].text, "2000");
   EXPECT_EQ(trace["traceEvents"].array.back()["args"]["bytes"].number, 4096);

@@ -32,6 +32,7 @@
 #include "support/allocation_faults.hpp"
 #include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
+#include "support/grouped_digits.hpp"
 #include "support/warnings.hpp"
 
 #include <poll.h>
@@ -210,6 +211,19 @@ TEST(Watchdog, ARankThatFailsTellsAllWhy) {
   ASSERT_EQ(world[2].watchdog().faults().size(), 1U);
   EXPECT_EQ(world[2].watchdog().faults()[0].kind, Fault::Kind::threw);
   EXPECT_EQ(world[2].watchdog().faults()[0].rank, 1);
+}
+
+TEST(Watchdog, RanksFindEachOtherWhateverTheLocaleOfEach) {
+  HashStore store;
+  std::optional<Rank> zero;
+  {
+    const testing::GroupedDigits locale;
+    zero.emplace(0, 2, store);
+  }
+  Rank one(1, 2, store);
+  EXPECT_FALSE(one.watchdog().faulted());
+  one.end();
+  zero->end();
 }
 
 TEST(Watchdog, AnExceptionThatUnwindsARankIsAFailure) {
