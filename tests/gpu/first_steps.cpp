@@ -139,6 +139,14 @@ struct ImageLoss {
   }
 };
 
+void run_lstm(Steps& steps, const std::string& name, const ls::nn::LSTM& lstm,
+              const ls::Tensor& sequence) {
+  steps.run(name, 1e-4, [&](const Devices& devices) {
+    const ls::nn::LSTM there = on(devices[0], lstm);
+    return both_ways({sequence}, [&](const auto& x) { return std::get<0>(there(x[0])); })(devices);
+  });
+}
+
 void operations(Steps& steps) {
   const ls::Tensor a = ls::randn({64, 96});
   const ls::Tensor b = ls::randn({96, 80});
@@ -160,12 +168,37 @@ void operations(Steps& steps) {
               return ls::max_pool2d(x[0], 2);
             }));
   steps.run("softmax", 1e-5, both_ways({a}, [](const auto& x) { return ls::softmax(x[0], 1); }));
-  const ls::nn::LSTM lstm{16, 24, {.num_layers = 2}};
-  const ls::Tensor sequence = ls::randn({12, 4, 16});
-  steps.run("LSTM", 1e-4, [&](const Devices& devices) {
-    const ls::nn::LSTM there = on(devices[0], lstm);
-    return both_ways({sequence}, [&](const auto& x) { return std::get<0>(there(x[0])); })(devices);
-  });
+  run_lstm(steps, "LSTM", ls::nn::LSTM{16, 24, {.num_layers = 2}}, ls::randn({12, 4, 16}));
+}
+
+// Where the libraries may have limits of their own: more rows, matrices and images than the 65535
+// blocks of a grid along y or z, and memory that begins at a multiple of 4 bytes alone.
+void limits(Steps& steps) {
+  using Inputs = std::vector<ls::Tensor>;
+  using Function = std::function<ls::Tensor(const Inputs&)>;
+  constexpr std::int64_t kMany = 70'000;
+  const Function softmax = [](const Inputs& x) { return ls::softmax(x[0], 1); };
+  const Function product = [](const Inputs& x) { return ls::matmul(x[0], x[1]); };
+  const Function convolution = [](const Inputs& x) { return ls::conv2d(x[0], x[1], {}, 1, 1); };
+  const auto of_all_but_the_first = [](const Function& function) -> Function {
+    return [function](Inputs x) {
+      x[0] = x[0].narrow(0, 1, x[0].size(0) - 1);
+      return function(x);
+    };
+  };
+  steps.run("softmax of many rows", 1e-5, both_ways({ls::randn({kMany, 5})}, softmax));
+  steps.run("many products", 1e-5,
+            both_ways({ls::randn({kMany, 2, 3}), ls::randn({kMany, 3, 2})}, product));
+  steps.run("convolution of many images", 1e-4,
+            both_ways({ls::randn({kMany, 1, 4, 4}), ls::randn({2, 1, 3, 3})}, convolution));
+  run_lstm(steps, "LSTM of many rows", ls::nn::LSTM{3, 4}, ls::randn({2, kMany, 3}));
+  steps.run("softmax at an odd address", 1e-5,
+            both_ways({ls::randn({9, 5})}, of_all_but_the_first(softmax)));
+  steps.run("product at an odd address", 1e-5,
+            both_ways({ls::randn({9, 5, 7}), ls::randn({7, 3})}, of_all_but_the_first(product)));
+  steps.run("convolution at an odd address", 1e-5,
+            both_ways({ls::randn({9, 3, 5, 5}), ls::randn({4, 3, 3, 3})},
+                      of_all_but_the_first(convolution)));
 }
 
 void collectives(Steps& steps) {
@@ -224,6 +257,7 @@ int main() {
   ls::manual_seed(0);
   Steps steps(gpus, hosts);
   operations(steps);
+  limits(steps);
   collectives(steps);
   training(steps);
   return steps.failed() == 0 ? 0 : 1;
