@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cudasim/twins.hpp>
+
+#include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
 
 #include <gtest/gtest.h>
 
@@ -15,7 +20,7 @@ struct OneMore {
 struct Sum {
   LOCKSTEP_HD float operator()(float a, float b) const { return a + b; }
 };
-struct Half {
+struct Halved {
   LOCKSTEP_HD double operator()(double x) const { return x / 2; }
 };
 
@@ -71,8 +76,25 @@ TEST(Fours, EachOperandHasToLieAtSixteenBytes) {
   }
 }
 
-TEST(Fours, OnlyOfFourBytes) {
-  EXPECT_FALSE((HasFours<lockstep::detail::UnaryKernel<double, double, Half>>));
+// Elements of 2 bytes at a multiple of 8.
+TEST(Fours, CastsOfHalfPrecision) {
+  using Kernel = lockstep::detail::CastKernel<float, Half>;
+  alignas(16) Half in[kRoom];
+  for (std::size_t i = 0; i < kRoom; ++i) in[i] = Half(static_cast<float>(i));
+  for (const std::size_t offset : kOffsets) {
+    alignas(16) float out[kRoom] = {};
+    const Kernel kernel{{in + offset, 41}, {out, 41}};
+    EXPECT_EQ(by_fours(kernel), offset % 4 == 0);
+    run_all_threads(5, 41, kernel);
+    for (std::size_t i = 0; i < kRoom; ++i) {
+      ASSERT_EQ(out[i], static_cast<float>(i < 41 ? i + offset : 0)) << i;
+    }
+  }
+}
+
+TEST(Fours, OfFourBytesAtMost) {
+  EXPECT_TRUE((HasFours<lockstep::detail::UnaryKernel<float, bool, OneMore>>));
+  EXPECT_FALSE((HasFours<lockstep::detail::UnaryKernel<double, double, Halved>>));
   EXPECT_FALSE(HasFours<OneMore>);
 }
 

@@ -38,15 +38,17 @@ void run_each(std::size_t count, const F& functor) {
   for (std::size_t i = 0; i < count; ++i) functor(i);
 }
 
-// Memory for so many numbers, which begins so many of them behind a multiple of 16 bytes.
-struct Numbers {
-  Numbers(std::size_t count, std::size_t offset, float first)
+// Memory for so many numbers, which begins so many of them behind a multiple of the size of four.
+template <class T>
+struct NumbersOf {
+  NumbersOf(std::size_t count, std::size_t offset, T first)
       : fours((count + offset + 3) / 4), data(fours.data()->of + offset) {
     std::iota(data, data + count, first);
   }
-  std::vector<Four<float>> fours;
-  float* data;
+  std::vector<Four<T>> fours;
+  T* data;
 };
+using Numbers = NumbersOf<float>;
 
 struct Case {
   Shape sizes;
@@ -121,9 +123,10 @@ TEST(StridedFours, ABroadcastOperandIsAddedInPlace) {
   }
 }
 
-TEST(StridedFours, Copies) {
-  static_assert(HasFours<StridedCopyElements<Moved<4>>>);
-  static_assert(!HasFours<StridedCopyElements<Moved<8>>>);
+template <class T>
+void expect_copies() {
+  using Element = Moved<sizeof(T)>;
+  static_assert(HasFours<StridedCopyElements<Element>>);
   const std::vector<Case> cases = {
       {{3, 8}, {{{0, 1}, {8, 1}}}, true},           {{3, 8}, {{{1, 0}, {8, 1}}}, true},
       {{3, 8}, {{{12, 1}, {8, 1}}}, true},          {{3, 8}, {{{8, 1}, {12, 1}}}, true},
@@ -137,23 +140,29 @@ TEST(StridedFours, Copies) {
     for (std::size_t shifted = 0; shifted < 4; ++shifted) {
       const std::size_t room_in = room_for(each.sizes, each.strides[0]);
       const std::size_t room_out = room_for(each.sizes, each.strides[1]);
-      const Numbers in(room_in, shifted % 2, 1);
-      const Numbers out(room_out, shifted / 2, 1000);
-      const Numbers expected(room_out, 0, 1000);
+      const NumbersOf<T> in(room_in, shifted % 2, 1);
+      const NumbersOf<T> out(room_out, shifted / 2, 1000);
+      const NumbersOf<T> expected(room_out, 0, 1000);
       const auto walk = lockstep::detail::make_walk<2>(each.sizes, each.strides);
-      StridedCopyElements<Moved<4>> kernel{{reinterpret_cast<const Moved<4>*>(in.data), room_in},
-                                           {reinterpret_cast<Moved<4>*>(out.data), room_out},
-                                           strided_index(walk)};
+      StridedCopyElements<Element> kernel{{reinterpret_cast<const Element*>(in.data), room_in},
+                                          {reinterpret_cast<Element*>(out.data), room_out},
+                                          strided_index(walk)};
       if (shifted == 0) {
         EXPECT_EQ(by_fours(kernel), each.by_fours) << "case " << number;
       }
       run_all_threads(count, kernel);
-      kernel.out.data = reinterpret_cast<Moved<4>*>(expected.data);
+      kernel.out.data = reinterpret_cast<Element*>(expected.data);
       run_each(count, kernel);
       ASSERT_TRUE(std::equal(out.data, out.data + room_out, expected.data))
           << "case " << number << ", shifted " << shifted;
     }
   }
+}
+
+TEST(StridedFours, Copies) {
+  expect_copies<float>();
+  expect_copies<std::uint16_t>();
+  static_assert(!HasFours<StridedCopyElements<Moved<8>>>);
 }
 
 }  // namespace strided_fours_test

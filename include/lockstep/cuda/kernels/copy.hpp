@@ -29,7 +29,8 @@ struct StridedCopyElements {
 };
 
 template <class T>
-requires(sizeof(T) == 4) struct Fours<StridedCopyElements<T>> {
+requires kInFours<T>
+struct Fours<StridedCopyElements<T>> {
   static bool fit(const StridedCopyElements<T>& kernel) {
     return has_fours(kernel.in, kernel.index, 0) && has_fours(kernel.out, kernel.index, 1) &&
            !kernel.index.repeats(1);
@@ -75,6 +76,17 @@ struct CudaCall<detail::WhereCall<T>> {
     launch_kernel(
         stream, call.out.size,
         WhereElements<T>{call.condition, call.a, call.b, call.out, strided_index(call.walk)});
+  }
+};
+
+template <class To, class From>
+requires kInFours<To, From>
+struct Fours<detail::CastKernel<To, From>> {
+  using Kernel = detail::CastKernel<To, From>;
+  static bool fit(const Kernel& kernel) { return has_fours(kernel.in) && has_fours(kernel.out); }
+  LOCKSTEP_HD static void run(const Kernel& kernel, std::size_t i) {
+    const auto convert = [](From value) { return detail::convert<To>(value); };
+    write_four(kernel.out, i, map_fours<To>(convert, read_four(kernel.in, i)));
   }
 };
 

@@ -35,7 +35,8 @@ struct BroadcastKernel {
 };
 
 template <class In, class Out, class F>
-requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<BroadcastKernel<In, Out, F>> {
+requires kInFours<In, Out>
+struct Fours<BroadcastKernel<In, Out, F>> {
   using Kernel = BroadcastKernel<In, Out, F>;
   static bool fit(const Kernel& kernel) {
     return has_fours(kernel.a, kernel.index, 0) && has_fours(kernel.b, kernel.index, 1) &&

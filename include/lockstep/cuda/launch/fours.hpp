@@ -9,17 +9,21 @@
 #include <cstddef>
 #include <cstdint>
 
-// Kernels over single elements, which take four of 4 bytes at a time where they can. A thread has
-// one read under way for each of its operands, and a GPU's memory is only busy if that is one of 16
-// bytes.
+// Kernels over single elements, which take four of 4 bytes or less at a time where they can. A
+// thread has one read under way for each of its operands, and a GPU's memory is only busy if that
+// is a long one, of 16 bytes at best.
 namespace lockstep::cuda {
 
 template <class T>
-struct alignas(16) Four {
+struct alignas(4 * sizeof(T)) Four {
   T of[4];
 };
 
-// The elements 4i to 4i + 3, which lie at a multiple of 16 bytes.
+// Whether elements are taken by fours.
+template <class... T>
+inline constexpr bool kInFours = ((sizeof(T) <= 4) && ...);
+
+// The elements 4i to 4i + 3, which lie at a multiple of their size.
 template <class T>
 LOCKSTEP_HD Four<T> read_four(const View<const T>& view, std::size_t i) {
   return reinterpret_cast<const Four<T>*>(view.data)[i];
@@ -64,7 +68,8 @@ concept HasFours = requires(const F& functor) {
 };
 
 template <class In, class Out, class F>
-requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::UnaryKernel<In, Out, F>> {
+requires kInFours<In, Out>
+struct Fours<detail::UnaryKernel<In, Out, F>> {
   using Kernel = detail::UnaryKernel<In, Out, F>;
   static bool fit(const Kernel& kernel) { return has_fours(kernel.in) && has_fours(kernel.out); }
   LOCKSTEP_HD static void run(const Kernel& kernel, std::size_t i) {
@@ -73,7 +78,8 @@ requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::UnaryKernel<I
 };
 
 template <class In, class Out, class F>
-requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::BinaryKernel<In, Out, F>> {
+requires kInFours<In, Out>
+struct Fours<detail::BinaryKernel<In, Out, F>> {
   using Kernel = detail::BinaryKernel<In, Out, F>;
   static bool fit(const Kernel& kernel) {
     return has_fours(kernel.a) && has_fours(kernel.b) && has_fours(kernel.out);
