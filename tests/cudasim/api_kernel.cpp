@@ -62,14 +62,3 @@ CUDASIM_API cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
     return cudasim::launch(machine, stream, twin.name, std::move(uses), std::move(body));
   });
 }
-
-CUDASIM_API cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
-  return ApiCall("cudaFuncGetAttributes").run([&](Machine&) {
-    if (cudasim::twins().count(kernel) == 0) return cudaErrorInvalidDeviceFunction;
-    *attributes = {};
-    attributes->maxThreadsPerBlock = 1024;
-    attributes->ptxVersion = 90;
-    attributes->binaryVersion = 90;
-    return cudaSuccess;
-  });
-}

@@ -20,15 +20,13 @@ cudaError_t allocate(Machine& machine, void** data, std::size_t bytes, CUmemPool
   if (bytes == 0) return cudaErrorInvalidValue;
   const std::size_t wanted = std::max<std::size_t>(pool.reserved, pool.used + bytes);
   const std::size_t others = machine.reserved_bytes(pool.device) - pool.reserved;
-  if (others + wanted > machine.config.memory_bytes || (pool.most != 0 && wanted > pool.most)) {
+  if (others + wanted > machine.config.memory_bytes) {
     return cudaErrorMemoryAllocation;
   }
   Block* block = machine.memory.allocate(pool.device, bytes);
   if (block == nullptr) return cudaErrorMemoryAllocation;
   pool.reserved = wanted;
-  pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
   pool.used += bytes;
-  pool.used_high = std::max(pool.used_high, pool.used);
   block->pool = &pool;
   block->allocated_by = machine.issue(&stream, "cudaMallocAsync", {{block->data(), bytes, true}},
                                       [block] { Memory::poison(*block); });

@@ -19,13 +19,12 @@ CUDASIM_API cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 CUDASIM_API cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   return ApiCall("cudaMemPoolCreate").without_context().run([&](Machine& machine) {
     const int device = properties->location.id;
-    if (properties->allocType != cudaMemAllocationTypePinned ||
+    if (properties->allocType != cudaMemAllocationTypePinned || properties->maxSize != 0 ||
         properties->location.type != cudaMemLocationTypeDevice || device < 0 ||
         device >= machine.config.devices) {
       return cudaErrorInvalidValue;
     }
     *pool = machine.create_pool(device);
-    (*pool)->most = properties->maxSize;
     return cudaSuccess;
   });
 }
@@ -42,53 +41,24 @@ CUDASIM_API cudaMemPoolDestroy(cudaMemPool_t pool) {
 CUDASIM_API cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
   return ApiCall("cudaMemPoolSetAttribute").without_context().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolSetAttribute")) return cudaErrorInvalidValue;
-    const auto number = [value] { return *static_cast<const std::uint64_t*>(value); };
-    switch (attribute) {
-      case cudaMemPoolReuseFollowEventDependencies:
-      case cudaMemPoolReuseAllowOpportunistic:
-      case cudaMemPoolReuseAllowInternalDependencies:
-        return cudaSuccess;  // addresses are reused late whatever these say
-      case cudaMemPoolAttrReleaseThreshold:
-        pool->threshold = number();
-        return cudaSuccess;
-      case cudaMemPoolAttrReservedMemHigh:
-        if (number() != 0) return cudaErrorInvalidValue;
-        pool->reserved_high = pool->reserved;
-        return cudaSuccess;
-      case cudaMemPoolAttrUsedMemHigh:
-        if (number() != 0) return cudaErrorInvalidValue;
-        pool->used_high = pool->used;
-        return cudaSuccess;
-      default:
-        return cudaErrorInvalidValue;
+    if (attribute != cudaMemPoolAttrReleaseThreshold) {
+      cudasim::report("NOT SIMULATED: setting pool attribute " + std::to_string(attribute));
+      return cudaErrorInvalidValue;
     }
+    pool->threshold = *static_cast<const std::uint64_t*>(value);
+    return cudaSuccess;
   });
 }
 
 CUDASIM_API cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
   return ApiCall("cudaMemPoolGetAttribute").without_context().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolGetAttribute")) return cudaErrorInvalidValue;
-    auto& number = *static_cast<std::uint64_t*>(value);
-    switch (attribute) {
-      case cudaMemPoolAttrReleaseThreshold:
-        number = pool->threshold;
-        return cudaSuccess;
-      case cudaMemPoolAttrReservedMemCurrent:
-        number = pool->reserved;
-        return cudaSuccess;
-      case cudaMemPoolAttrReservedMemHigh:
-        number = pool->reserved_high;
-        return cudaSuccess;
-      case cudaMemPoolAttrUsedMemCurrent:
-        number = pool->used;
-        return cudaSuccess;
-      case cudaMemPoolAttrUsedMemHigh:
-        number = pool->used_high;
-        return cudaSuccess;
-      default:
-        cudasim::report("NOT SIMULATED: reading pool attribute " + std::to_string(attribute));
-        return cudaErrorInvalidValue;
+    if (attribute != cudaMemPoolAttrReservedMemCurrent) {
+      cudasim::report("NOT SIMULATED: reading pool attribute " + std::to_string(attribute));
+      return cudaErrorInvalidValue;
     }
+    *static_cast<std::uint64_t*>(value) = pool->reserved;
+    return cudaSuccess;
   });
 }
 

@@ -19,10 +19,6 @@ CUDASIM_API cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 
-CUDASIM_API cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(stream, flags);
-}
-
 // What has been issued still runs.
 CUDASIM_API cudaStreamDestroy(cudaStream_t stream) {
   return ApiCall("cudaStreamDestroy").on(stream).releasing().run([&](Machine&) {

@@ -59,36 +59,12 @@ TEST(CudasimDevice, AccessToThePoolOpensIt) {
   });
 }
 
-TEST(CudasimDevice, PeerAccessOpensPlainMemoryOnly) {
-  expect_error(
-      [] {
-        ok(cudaDeviceEnablePeerAccess(1, 0));
-        EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
-        const Stream here(0);
-        const Stream there(1);
-        void* plain = nullptr;
-        {
-          const OnDevice guard(1);
-          ok(cudaMalloc(&plain, 400));
-        }
-        here.read("plain", static_cast<float*>(plain), 100);
-        here.synchronize();
-        ok(cudaFree(plain));
-        Floats pooled(100, there);
-        here.wait(there);
-        here.read("pooled", pooled.data(), 100);
-        pooled.record_stream(here);
-      },
-      {"WRONG DEVICE", "pooled on stream 0 of device 0", "of device 1"});
-}
-
 TEST(CudasimDevice, APeerCopyNeedsNoAccess) {
   Config config = without_peers();
   reset(config);
   int can = 1;
   ok(cudaDeviceCanAccessPeer(&can, 0, 1));
   EXPECT_EQ(can, 0);
-  EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessUnsupported);
   {
     const Stream here(0);
     const Stream there(1);
@@ -207,9 +183,6 @@ TEST(CudasimDevice, WithoutADriver) {
   EXPECT_EQ(cudaSetDevice(0), cudaErrorInsufficientDriver);
   cudaStream_t stream = nullptr;
   EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaErrorInsufficientDriver);
-  int version = -1;
-  ok(cudaDriverGetVersion(&version));
-  EXPECT_EQ(version, 0);
   EXPECT_EQ(std::string(cudaGetErrorName(cudaErrorInsufficientDriver)),
             "cudaErrorInsufficientDriver");
   EXPECT_EQ(std::string(cudaGetErrorString(cudaErrorInsufficientDriver)),
@@ -235,9 +208,6 @@ TEST(CudasimDevice, WhatItSaysOfItself) {
   cudaDeviceProp properties{};
   ok(cudaGetDeviceProperties(&properties, 2));
   EXPECT_EQ(std::string(properties.name), "Simulated GPU 2");
-  int value = 0;
-  ok(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolsSupported, 2));
-  EXPECT_EQ(value, 1);
   EXPECT_EQ(cudaGetDeviceProperties(&properties, 3), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaSetDevice(-1), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaSetDevice(3), cudaErrorInvalidDevice);

@@ -98,15 +98,5 @@ TEST(CudasimKernel, WhileAnotherDeviceIsCurrent) {
       {"WRONG DEVICE", "Fill", "stream 0 of device 1", "device 0 is current"});
 }
 
-TEST(CudasimKernel, Attributes) {
-  register_kernels();
-  reset(Config());
-  cudaFuncAttributes attributes{};
-  ok(cudaFuncGetAttributes(&attributes, address(fill_kernel)));
-  EXPECT_EQ(attributes.maxThreadsPerBlock, 1024);
-  int number = 0;
-  EXPECT_EQ(cudaFuncGetAttributes(&attributes, &number), cudaErrorInvalidDeviceFunction);
-}
-
 }  // namespace kernel_test
 }  // namespace cudasim::test

@@ -26,7 +26,6 @@ Machine::Machine(const Config& configuration) : config(configuration), random_(c
   devices.resize(count);
   for (int i = 0; i < config.devices; ++i) {
     Device& device = devices[static_cast<std::size_t>(i)];
-    device.peers.resize(count);
     device.synchronous.device = i;
     device.synchronous.actor = actors_++;
     device.synchronous.fiber.name(describe(device.synchronous));
@@ -161,9 +160,7 @@ std::size_t Machine::reserved_bytes(int device) const {
 
 bool Machine::may_touch(int device, const Block& block, bool write) const {
   if (block.device == kHost || block.device == device) return true;
-  if (block.pool == nullptr) {
-    return devices[static_cast<std::size_t>(device)].peers[static_cast<std::size_t>(block.device)];
-  }
+  if (block.pool == nullptr) return false;
   const int access = block.pool->access[static_cast<std::size_t>(device)];
   return access == cudaMemAccessFlagsProtReadWrite ||
          (!write && access == cudaMemAccessFlagsProtRead);

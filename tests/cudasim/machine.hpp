@@ -23,7 +23,6 @@
 namespace cudasim {
 
 struct Device {
-  std::vector<char> peers{};  // whose cudaMalloc memory it may touch
   CUmemPoolHandle_st default_pool{};
   CUstream_st synchronous{};         // behind cudaMemcpy
   std::size_t plain_bytes = 0;       // by cudaMalloc

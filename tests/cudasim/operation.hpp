@@ -87,8 +87,5 @@ struct CUmemPoolHandle_st {
   std::vector<int> access{};  // of each device: cudaMemAccessFlags
   std::uint64_t threshold = 0;
   std::uint64_t used = 0;
-  std::uint64_t used_high = 0;
   std::uint64_t reserved = 0;
-  std::uint64_t reserved_high = 0;
-  std::uint64_t most = 0;  // cudaMemPoolProps::maxSize; 0: no limit
 };
