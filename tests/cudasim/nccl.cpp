@@ -94,7 +94,7 @@ struct Clique {
   std::mutex mutex;
 };
 
-// The cliques that are being made by ncclCommInitRank, and where their ranks wait.
+// The cliques that are being made by ncclCommInitRankConfig.
 struct Gathering {
   std::size_t ranks = 0;
   std::map<int, int> devices;  // by rank
@@ -103,7 +103,7 @@ struct Gathering {
   std::string error;
 };
 std::mutex gathering_mutex;
-std::condition_variable gathering_changed;
+std::condition_variable gathering_changed;  // some rank has come to a call
 std::map<std::string, std::shared_ptr<Gathering>> gatherings;
 
 // What a non-blocking communicator has been called for. Used by one thread at a time.
@@ -455,20 +455,15 @@ ncclResult_t begin(const std::vector<Request>& requests) {
       });
 }
 
-// Waits until `ready` holds, with the lock: no longer than a host thread waits elsewhere.
-template <class Ready>
-bool await(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-  return gathering_changed.wait_for(lock, std::chrono::milliseconds(config().patience_ms), ready);
-}
-
 // For communicators that block: waits for the ranks that the calls are for, as long as there are
-// some to connect. False if they do not come.
+// some to connect, and no longer than a host thread waits elsewhere. False if they do not come.
 bool connect(const std::vector<Request>& requests, const char* function) {
   const Request* waits = nullptr;
   std::unique_lock lock(gathering_mutex);
   for (const Request& request : requests) (void)connected(request);  // before any of them waits
   gathering_changed.notify_all();
-  const bool all = await(lock, [&] {
+  const std::chrono::milliseconds patience(config().patience_ms);
+  const bool all = gathering_changed.wait_for(lock, patience, [&] {
     waits = nullptr;
     for (const Request& request : requests) {
       if (!connected(request)) waits = &request;
@@ -597,7 +592,6 @@ void make_parts(Clique& clique) {
   }
   clique.arrived.clear();
   ++clique.splits;
-  gathering_changed.notify_all();
 }
 
 }  // namespace
@@ -667,12 +661,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
-}
-
-// For the current device. Blocks until all ranks have come, if the configuration does not say that
-// it shall not.
+// For the current device.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   const cudasim::Unseen unseen;
@@ -683,8 +672,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
         return cudaSuccess;
       });
   if (refused != cudaSuccess) return failed(refused, "ncclCommInitRankConfig");
-  if (group.depth > 0) {
-    cudasim::report("NCCL NOT SIMULATED: ncclCommInitRankConfig in a group");
+  if (group.depth > 0 || config == nullptr || config->blocking != 0) {
+    cudasim::report("NCCL NOT SIMULATED: ncclCommInitRankConfig that blocks, or in a group");
     return failed(ncclInvalidUsage, "ncclCommInitRankConfig: not simulated");
   }
   if (ranks < 1 || rank < 0 || rank >= ranks) {
@@ -692,7 +681,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
                   ranks);
   }
   const std::string name(id.internal, sizeof(id.internal));
-  std::unique_lock lock(gathering_mutex);
+  const std::lock_guard lock(gathering_mutex);
   std::shared_ptr<Gathering>& shared = gatherings[name];
   if (!shared) shared = std::make_shared<Gathering>();
   const std::shared_ptr<Gathering> all = shared;
@@ -705,36 +694,25 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   if (all->devices.size() == all->ranks) {
     make_clique(*all);
     gatherings.erase(name);  // an id serves once
-    gathering_changed.notify_all();
   }
-  if (config != nullptr && config->blocking == 0) {
-    *comm = cudasim::alive<ncclComm>().make(
-        {nullptr, rank, std::make_shared<cudasim::nccl::InProgress>()});
-    return begin(
-        **comm,
-        [all, complete, made = *comm, looked = false]() mutable {
-          const std::lock_guard looks(gathering_mutex);
-          if (!complete()) return ncclInProgress;
-          if (!all->clique) return failed(all->result, all->error);
-          if (!std::exchange(looked, true)) return ncclInProgress;
-          made->clique = all->clique;
-          return ncclSuccess;
-        },
-        [all, name, complete, rank] {
-          const std::lock_guard looks(gathering_mutex);
-          if (complete()) return;
-          all->devices.erase(rank);
-          if (all->devices.empty()) gatherings.erase(name);
-        });
-  }
-  if (!await(lock, complete)) {
-    cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommInitRankConfig for rank ", rank, " of ",
-                                  ranks, ", of which ", all->devices.size(), " have come"));
-    return failed(ncclSystemError, "ncclCommInitRankConfig: the other ranks did not come");
-  }
-  if (!all->clique) return failed(all->result, all->error);
-  *comm = cudasim::alive<ncclComm>().make({all->clique, rank, nullptr});
-  return ncclSuccess;
+  *comm = cudasim::alive<ncclComm>().make(
+      {nullptr, rank, std::make_shared<cudasim::nccl::InProgress>()});
+  return begin(
+      **comm,
+      [all, complete, made = *comm, looked = false]() mutable {
+        const std::lock_guard looks(gathering_mutex);
+        if (!complete()) return ncclInProgress;
+        if (!all->clique) return failed(all->result, all->error);
+        if (!std::exchange(looked, true)) return ncclInProgress;
+        made->clique = all->clique;
+        return ncclSuccess;
+      },
+      [all, name, complete, rank] {
+        const std::lock_guard looks(gathering_mutex);
+        if (complete()) return;
+        all->devices.erase(rank);
+        if (all->devices.empty()) gatherings.erase(name);
+      });
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
@@ -745,51 +723,45 @@ ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
   return ncclSuccess;
 }
 
-// Blocks until all ranks have come, if the parent blocks. The configuration is the parent's.
+// The configuration is the parent's.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   const cudasim::Unseen unseen;
   const cudaError_t refused = enter_and_return("ncclCommSplit");
   if (refused != cudaSuccess) return failed(refused, "ncclCommSplit");
   const ncclComm* const known = ready(comm, "ncclCommSplit");
   if (known == nullptr) return ncclInvalidArgument;
+  if (!known->progress) {
+    cudasim::report("NCCL NOT SIMULATED: ncclCommSplit of a communicator that blocks");
+    return failed(ncclInvalidUsage, "ncclCommSplit: not simulated");
+  }
   const std::shared_ptr<Clique> clique = known->clique;
   const int rank = known->rank;
-  const bool blocks = known->progress == nullptr;
   *part = nullptr;
-  std::unique_lock lock(gathering_mutex);
+  const std::lock_guard lock(gathering_mutex);
   const std::uint64_t before = clique->splits;
   clique->arrived[rank] = {color, key};
   if (clique->arrived.size() == clique->devices.size()) make_parts(*clique);
   const auto complete = [clique, before] { return clique->splits != before; };
-  const auto take = [clique, rank, color, part, blocks] {
+  const auto take = [clique, rank, color, part] {
     if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
     const std::shared_ptr<Clique>& mine = clique->parts.at(color);
     const int device = clique->devices[static_cast<std::size_t>(rank)];
     const auto at = std::find(mine->devices.begin(), mine->devices.end(), device);
-    *part = cudasim::alive<ncclComm>().make(
-        {mine, static_cast<int>(at - mine->devices.begin()),
-         blocks ? nullptr : std::make_shared<cudasim::nccl::InProgress>()});
-    if (!blocks) (void)begin(**part, [] { return ncclSuccess; });
+    *part = cudasim::alive<ncclComm>().make({mine, static_cast<int>(at - mine->devices.begin()),
+                                             std::make_shared<cudasim::nccl::InProgress>()});
+    (void)begin(**part, [] { return ncclSuccess; });
     return ncclSuccess;
   };
-  if (!blocks) {
-    return begin(
-        *known,
-        [complete, take] {
-          const std::lock_guard looks(gathering_mutex);
-          return complete() ? take() : ncclInProgress;
-        },
-        [clique, complete, rank] {
-          const std::lock_guard looks(gathering_mutex);
-          if (!complete()) clique->arrived.erase(rank);
-        });
-  }
-  if (!await(lock, complete)) {
-    cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommSplit for rank ", rank, " of clique ",
-                                  clique->number, " waits for the other ranks"));
-    return failed(ncclSystemError, "ncclCommSplit: the other ranks did not come");
-  }
-  return take();
+  return begin(
+      *known,
+      [complete, take] {
+        const std::lock_guard looks(gathering_mutex);
+        return complete() ? take() : ncclInProgress;
+      },
+      [clique, complete, rank] {
+        const std::lock_guard looks(gathering_mutex);
+        if (!complete()) clique->arrived.erase(rank);
+      });
 }
 
 // What a test has the next such call fail with is the answer: cudaErrorUnknown that another rank is

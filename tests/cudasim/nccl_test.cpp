@@ -590,59 +590,6 @@ void on_ranks(const std::vector<int>& devices, const std::function<void(int)>& b
 
 using NcclRanks = NcclRefuses;
 
-TEST_F(NcclRanks, ComeTogetherByAnIdAndPart) {
-  Config config;
-  config.devices = 3;
-  reset(config);
-  ncclUniqueId id;
-  nccl_ok(ncclGetUniqueId(&id));
-  on_ranks({2, 0, 1}, [&](int rank) {
-    ncclComm_t comm = nullptr;
-    nccl_ok(ncclCommInitRank(&comm, 3, id, rank));
-    ncclComm_t part = nullptr;
-    // Ranks 2 and 0, in this order.
-    nccl_ok(
-        ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 5, rank == 2 ? 0 : 1, &part, nullptr));
-    EXPECT_EQ(part == nullptr, rank == 1);
-    const Stream stream(rank == 0 ? 2 : rank - 1);
-    Floats data(kCount, stream);
-    stream.write("produce", data.data(), kCount, static_cast<float>(rank));
-    if (part != nullptr) {
-      nccl_ok(ncclBroadcast(data.data(), data.data(), kCount, ncclFloat32, 0, part, stream.get()));
-    }
-    PageLocked host(kCount);
-    ok(cudaMemcpyAsync(host.data(), data.data(), host.bytes(), cudaMemcpyDefault, stream.get()));
-    stream.synchronize();
-    EXPECT_EQ(host.data()[0], rank == 1 ? 1.0F : 2.0F);
-    if (part != nullptr) nccl_ok(ncclCommDestroy(part));
-    ncclResult_t met = ncclInternalError;
-    nccl_ok(ncclCommGetAsyncError(comm, &met));
-    EXPECT_EQ(met, ncclSuccess);
-    nccl_ok(ncclCommDestroy(comm));
-  });
-}
-
-TEST_F(NcclRanks, AreRefusedTogetherWhereTwoShareAGpu) {
-  ncclUniqueId id;
-  nccl_ok(ncclGetUniqueId(&id));
-  on_ranks({1, 1}, [&](int rank) {
-    ncclComm_t comm = nullptr;
-    EXPECT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclInvalidUsage);
-    EXPECT_TRUE(contains(ncclGetLastError(nullptr), {"Duplicate GPU", "CUDA device 1"}));
-  });
-}
-
-TEST_F(NcclRanks, OneThatDoesNotComeIsADeadlock) {
-  Config config;
-  config.patience_ms = 20;
-  reset(config);
-  ncclUniqueId id;
-  nccl_ok(ncclGetUniqueId(&id));
-  ncclComm_t comm = nullptr;
-  EXPECT_EQ(ncclCommInitRank(&comm, 2, id, 0), ncclSystemError);
-  EXPECT_TRUE(only_error(take_errors(), {"NCCL DEADLOCK", "rank 0 of 2, of which 1 have come"}));
-}
-
 // One that does not block.
 ncclResult_t begin_rank(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -701,6 +648,18 @@ TEST_F(NcclRanks, ThatDoNotBlockComeTogetherAndPart) {
       EXPECT_EQ(settle(each), ncclSuccess);
       nccl_ok(ncclCommDestroy(each));
     }
+  });
+}
+
+TEST_F(NcclRanks, AreRefusedTogetherWhereTwoShareAGpu) {
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  on_ranks({1, 1}, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(begin_rank(&comm, 2, id, rank), ncclInProgress);
+    EXPECT_EQ(settle(comm), ncclInvalidUsage);
+    EXPECT_TRUE(contains(ncclGetLastError(nullptr), {"Duplicate GPU", "CUDA device 1"}));
+    nccl_ok(ncclCommAbort(comm));
   });
 }
 
