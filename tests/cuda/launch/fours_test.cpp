@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cudasim/twins.hpp>
 
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
+#include <lockstep/cuda/kernels/functors.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -88,6 +90,22 @@ TEST(Fours, CastsOfHalfPrecision) {
     run_all_threads(5, 41, kernel);
     for (std::size_t i = 0; i < kRoom; ++i) {
       ASSERT_EQ(out[i], static_cast<float>(i < 41 ? i + offset : 0)) << i;
+    }
+  }
+}
+
+// As a gradient that comes is added to those before it.
+TEST(Fours, AddInPlace) {
+  using Kernel = lockstep::detail::AddInPlaceKernel<float>;
+  alignas(16) float in[kRoom];
+  for (std::size_t i = 0; i < kRoom; ++i) in[i] = static_cast<float>(i);
+  for (const std::size_t offset : kOffsets) {
+    alignas(16) float out[kRoom] = {};
+    const Kernel kernel{{out, 41}, {in + offset, 41}, 3};
+    EXPECT_EQ(by_fours(kernel), offset % 4 == 0);
+    for (int times = 0; times < 2; ++times) run_all_threads(5, 41, kernel);
+    for (std::size_t i = 0; i < kRoom; ++i) {
+      ASSERT_EQ(out[i], static_cast<float>(i < 41 ? 6 * (i + offset) : 0)) << i;
     }
   }
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/cuda/kernels/elementwise.hpp>
+#include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/distributed/thread/combine_kernel.hpp>
 #include <lockstep/ops/kernels/attention_kernels.hpp>
@@ -18,10 +20,23 @@
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 // Functors that a GPU runs as a host does, of operations that need no more than to be listed.
 namespace lockstep::cuda {
+
+template <class T>
+requires kInFours<T>
+struct Fours<detail::AddInPlaceKernel<T>> {
+  using Kernel = detail::AddInPlaceKernel<T>;
+  static bool fit(const Kernel& kernel) { return has_fours(kernel.out) && has_fours(kernel.in); }
+  LOCKSTEP_HD static void run(const Kernel& kernel, std::size_t i) {
+    const View<const T> before{kernel.out.data, kernel.out.size};
+    const detail::PlusScaled<T> add{kernel.alpha};
+    write_four(kernel.out, i, map_fours<T>(add, read_four(before, i), read_four(kernel.in, i)));
+  }
+};
 
 // Of f32, f64, i64 and i32.
 template <class T>
