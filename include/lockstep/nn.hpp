@@ -26,6 +26,5 @@
 #include <lockstep/nn/multihead_attention.hpp>
 #include <lockstep/nn/pooling.hpp>
 #include <lockstep/nn/rnn.hpp>
-#include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/nn/sync_batch_norm.hpp>
