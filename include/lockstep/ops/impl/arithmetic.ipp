@@ -18,7 +18,7 @@
 
 namespace lockstep::detail {
 
-// a + alpha · b
+// a + alpha · b, or a − b.
 template <bool subtracts>
 struct AddOp {
   static constexpr const char* name = subtracts ? "sub" : "add";
@@ -30,9 +30,12 @@ struct AddOp {
     shape_a = a.sizes();
     shape_b = b.sizes();
     return compute_numeric(a.dtype(), name, [&]<class T>(T) {
-      if (alpha == 1) return map<T, T>(name, a, b, Plus<T>{});
-      if (alpha == -1) return map<T, T>(name, a, b, Minus<T>{});
-      return map<T, T>(name, a, b, PlusScaled<T>{scalar<T>(name, alpha)});
+      if constexpr (subtracts) {
+        return map<T, T>(name, a, b, Minus<T>{});
+      } else {
+        if (alpha == 1) return map<T, T>(name, a, b, Plus<T>{});
+        return map<T, T>(name, a, b, PlusScaled<T>{scalar<T>(name, alpha)});
+      }
     });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
