@@ -50,6 +50,14 @@ inline void check_same_kind(const char* operation, const char* name_a, const Ten
                     "; .to(Dtype::", wider(a.dtype(), b.dtype()), ") converts one to the other's");
 }
 
+// Throws unless the bias is absent, or of the weight's kind and with a number for each of its rows.
+inline void check_bias(const char* operation, const Tensor& bias, const Tensor& weight) {
+  if (!bias.defined()) return;
+  check_same_kind(operation, "the bias", bias, "the weight", weight);
+  check<ShapeError>(bias.sizes() == Shape{weight.size(0)}, operation, ": a bias of shape ",
+                    bias.sizes(), " does not fit a weight of shape ", weight.sizes());
+}
+
 inline void check_floating(const char* operation, const Tensor& x) {
   check_defined(operation, "the tensor", x);
   check<DtypeError>(is_floating_point(x.dtype()), operation,

@@ -170,11 +170,7 @@ LOCKSTEP_INLINE Tensor conv2d(const Tensor& x, const Tensor& weight, const Tenso
                     "conv2d: expected an input of shape [batch, channels, height, width] and a "
                     "weight of shape [out, channels, height, width], got ",
                     x.sizes(), " and ", weight.sizes());
-  if (bias.defined()) {
-    detail::check_same_kind("conv2d", "the bias", bias, "the weight", weight);
-    check<ShapeError>(bias.sizes() == Shape{weight.size(0)}, "conv2d: a bias of shape ",
-                      bias.sizes(), " does not fit a weight of shape ", weight.sizes());
-  }
+  detail::check_bias("conv2d", bias, weight);
   if (x.dim() == 3) {
     const Tensor one = x.reshape({1, x.size(0), x.size(1), x.size(2)});
     const Tensor y = conv2d(one, weight, bias, stride, padding, dilation, groups);

@@ -51,11 +51,7 @@ LOCKSTEP_INLINE Tensor linear(const Tensor& x, const Tensor& weight, const Tenso
   check<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1), "linear: an input of shape ",
                     x.sizes(), " does not fit a weight of shape ", weight.sizes(),
                     ": expected the input's last dimension to be ", weight.size(1));
-  if (bias.defined()) {
-    detail::check_same_kind("linear", "the bias", bias, "the weight", weight);
-    check<ShapeError>(bias.sizes() == Shape{weight.size(0)}, "linear: a bias of shape ",
-                      bias.sizes(), " does not fit a weight of shape ", weight.sizes());
-  }
+  detail::check_bias("linear", bias, weight);
   if (x.dim() == 2) return apply(detail::LinearOp{}, x, weight, bias);
   Shape shape = x.sizes();
   shape[shape.size() - 1] = 1;
