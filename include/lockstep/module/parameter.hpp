@@ -2,7 +2,8 @@
 #pragma once
 
 #include <lockstep/autograd/variable.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -18,10 +19,16 @@ inline bool is_uninitialized(const Tensor& tensor) {
 }
 
 // A tensor that has neither shape nor elements.
-Tensor uninitialized_tensor(const TensorOptions& options);
+inline Tensor uninitialized_tensor(const TensorOptions& options) {
+  const Tensor tensor = empty({0}, options);
+  tensor.impl()->uninitialized = true;
+  return tensor;
+}
 
 // Gives an uninitialised tensor a shape, and elements without values, where it is.
-void materialize(const Tensor& tensor, const Shape& shape);
+inline void materialize(const Tensor& tensor, const Shape& shape) {
+  tensor.set_data(empty(shape, tensor.options()));
+}
 
 }  // namespace detail
 
@@ -50,7 +57,12 @@ class Parameter : public Tensor {
   }
 
   // A parameter that gets its shape later, by `materialize` or by load_state_dict.
-  static Parameter uninitialized(const TensorOptions& options = {}, bool requires_grad = true);
+  static Parameter uninitialized(const TensorOptions& options = {}, bool requires_grad = true) {
+    Parameter parameter;
+    static_cast<Tensor&>(parameter) = detail::uninitialized_tensor(
+        {.dtype = options.dtype, .device = options.device, .requires_grad = requires_grad});
+    return parameter;
+  }
 
   // Whether it has no shape yet.
   //
@@ -63,7 +75,11 @@ class Parameter : public Tensor {
   // **Devices and streams.** The memory belongs to the current stream of its device.
   // **Threads and exceptions.** A ModuleError if it has a shape already, or is absent. Nobody else
   // may use it at the same time.
-  void materialize(const Shape& shape) const;
+  void materialize(const Shape& shape) const {
+    check<ModuleError>(defined(), "materialize: the parameter is absent");
+    check<ModuleError>(is_uninitialized(), "materialize: the parameter is initialized already");
+    detail::materialize(*this, shape);
+  }
 };
 
 // A tensor that belongs to a module's state but is not trained, such as a running mean: moved,
@@ -81,7 +97,3 @@ class Buffer : public Tensor {
 };
 
 }  // namespace lockstep
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/module/impl/parameter.ipp>
-#endif
