@@ -23,8 +23,13 @@ namespace detail {
 using DimSet = std::bitset<Shape::kMaxDims>;
 
 // The sum over the dimensions in `over`, divided by `divisor`: a mean divides by the number of
-// elements summed. `shape` has the kept sizes in order, with or without 1s between them. Recorded.
+// elements summed. `shape` has the kept sizes in order, with or without 1s between them. Recorded;
+// x has a floating-point dtype, which the result has too.
 Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape, double divisor = 1);
+
+// The sum of integers or booleans in i64, else as sum_dims. Apart from it, since no derivative
+// needs its kernels.
+Tensor sum_integers(const Tensor& x, const DimSet& over, const Shape& shape);
 
 // Sums a gradient of a broadcast operation to the shape of an operand.
 Tensor sum_to(const Tensor& x, const Shape& shape);

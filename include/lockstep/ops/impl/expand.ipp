@@ -21,16 +21,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 namespace lockstep::detail {
 
-// sum_dims, not recorded. Floating-point tensors keep their dtype, integers and booleans become
-// i64.
-inline Tensor sum_over(const Tensor& x, const DimSet& over, const Shape& shape, double divisor) {
-  if (is_half_precision(x.dtype())) {
-    return cast(sum_over(widened(x), over, shape, divisor), x.dtype());
-  }
+// sum_dims, not recorded, of an x of In.
+template <class In, class Out>
+Tensor sum_as(const Tensor& x, const DimSet& over, const Shape& shape, double divisor) {
   std::array<Shape, 2> sizes;  // kept, reduced
   std::array<Shape, 2> strides;
   for (std::size_t d = 0; d < x.sizes().size(); ++d) {
@@ -38,21 +34,11 @@ inline Tensor sum_over(const Tensor& x, const DimSet& over, const Shape& shape, 
     strides[over[d]].push_back(x.strides()[d]);
   }
   const Stream stream = current_stream(x.device());
-  Tensor result;
-  const auto run = [&]<class In, class Out>(In, Out) {
-    result = empty_on(stream, shape, dtype_of<Out>);
-    if (result.numel() == 0) return;
-    launch_call(stream, SumCall<In, Out>{strided_input<In>(x), output<Out>(result, stream),
-                                         make_walk<1>(sizes[0], {strides[0]}),
-                                         make_walk<1>(sizes[1], {strides[1]}), divisor});
-  };
-  if (x.dtype() == Dtype::boolean || x.dtype() == Dtype::u8) {  // a bool is a byte of 0 or 1
-    run(std::uint8_t{}, std::int64_t{});
-  } else {
-    dispatch_numeric(x.dtype(), "sum", [&]<class T>(T element) {
-      run(element, std::conditional_t<std::is_integral_v<T>, std::int64_t, T>{});
-    });
-  }
+  const Tensor result = empty_on(stream, shape, dtype_of<Out>);
+  if (result.numel() == 0) return result;
+  launch_call(stream, SumCall<In, Out>{strided_input<In>(x), output<Out>(result, stream),
+                                       make_walk<1>(sizes[0], {strides[0]}),
+                                       make_walk<1>(sizes[1], {strides[1]}), divisor});
   return result;
 }
 
@@ -65,7 +51,9 @@ struct SumOp {
 
   Tensor forward(const Tensor& x) {
     from = x.sizes();
-    return sum_over(x, over, shape, divisor);
+    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+      return sum_as<T, T>(widened(x), over, shape, divisor);
+    });
   }
   Tensor backward(const Backward&, const Tensor& grad) const {
     Shape aligned = from;
@@ -80,6 +68,12 @@ struct SumOp {
 LOCKSTEP_INLINE Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape,
                                 double divisor) {
   return apply(SumOp{over, shape, divisor}, x);
+}
+
+LOCKSTEP_INLINE Tensor sum_integers(const Tensor& x, const DimSet& over, const Shape& shape) {
+  if (x.dtype() == Dtype::i64) return sum_as<std::int64_t, std::int64_t>(x, over, shape, 1);
+  if (x.dtype() == Dtype::i32) return sum_as<std::int32_t, std::int64_t>(x, over, shape, 1);
+  return sum_as<std::uint8_t, std::int64_t>(x, over, shape, 1);  // a bool is a byte of 0 or 1
 }
 
 LOCKSTEP_INLINE Tensor sum_to(const Tensor& x, const Shape& shape) {

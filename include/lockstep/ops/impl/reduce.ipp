@@ -67,6 +67,7 @@ LOCKSTEP_INLINE Tensor Tensor::sum(const Shape& dims, bool keepdim) const {
   }
   detail::check_defined("sum", "the tensor", *this);
   const detail::DimReduction to = detail::make_reduction("sum", sizes(), dims, keepdim);
+  if (!is_floating_point(dtype())) return detail::sum_integers(*this, to.over, to.shape);
   return detail::sum_dims(*this, to.over, to.shape);
 }
 
