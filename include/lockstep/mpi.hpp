@@ -65,6 +65,8 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::check_not_finalized();
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
   std::shared_ptr<distributed::detail::GroupState> state;
+  // After all that this rank has issued: the others may need that before they come here.
+  runtime.thread()->drain();
   runtime.thread()->between_operations([&] {
     if (detail::has_all_processes(comm)) runtime.watch();
     const int rank = detail::rank_in(comm);

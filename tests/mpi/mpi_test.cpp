@@ -21,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -30,6 +31,7 @@
 #include <new>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,9 @@ namespace mpi_test {
 
 // Whether looking for a message from any rank is an error, as it may be once a rank is gone.
 bool any_source_fails = false;
+
+// How many messages have been sent.
+std::atomic<int> messages_sent{0};
 
 }  // namespace mpi_test
 
@@ -61,6 +66,7 @@ int MPI_Test(MPI_Request* request, int* ended, MPI_Status* status) {
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request* request) {
   if (mpi_test::call_fails()) return MPI_ERR_OTHER;
+  ++mpi_test::messages_sent;
   return PMPI_Isend(data, count, type, peer, tag, comm, request);
 }
 int MPI_Imrecv(void* data, int count, MPI_Datatype type, MPI_Message* message,
@@ -254,6 +260,27 @@ TEST(Mpi, TakesACommunicatorOfTheProgram) {
   const ls::Tensor value = ls::full({3}, 2);
   alone.all_reduce(value).wait();
   EXPECT_EQ(value.to_vector<float>(), std::vector<float>(3, 2));
+}
+
+// One rank has not begun with it when it comes to make the group: the others, which have, wait
+// there for what they wait for here.
+TEST(Mpi, AGroupIsMadeAfterWhatHasBeenIssued) {
+  if (world().size() == 1) return;
+  const ls::Tensor value = ls::full({3}, 2);
+  dist::Work work;
+  const auto issue = [&] { work = world().all_reduce(value); };
+  if (world().rank() == last_rank()) {
+    world().impl()->thread()->between_operations(issue);
+  } else {
+    const int before = messages_sent;
+    issue();
+    while (messages_sent == before) std::this_thread::yield();
+  }
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  work.wait();
+  group.all_reduce(value).wait();
+  const auto size = static_cast<float>(group.size());
+  EXPECT_EQ(value.to_vector<float>(), std::vector<float>(3, 2 * size * size));
 }
 
 TEST(Mpi, CallsThatDoNotMatchAreAnErrorWhenWatched) {
