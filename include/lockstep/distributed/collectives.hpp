@@ -12,7 +12,8 @@
 // The operations of a ProcessGroup as functions that return when they have ended, on the default
 // group unless another is given.
 //
-// **Torch counterpart.** torch.distributed's functions of these names, without async_op.
+// **Torch counterpart.** torch.distributed's functions of these names, without async_op. Roots and
+// other ranks are numbered as in the group; torch numbers them as in the world.
 // **Threads and exceptions.** As the operations of ProcessGroup; they throw what Work::wait would.
 namespace lockstep::distributed {
 
