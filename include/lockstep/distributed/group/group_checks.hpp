@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/operands.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
@@ -28,11 +29,9 @@ inline void check_dense(const char* operation, const Tensor& tensor) {
 // Throws unless the tensor is dense and each of its elements has memory of its own.
 inline void check_written(const char* operation, const Tensor& tensor) {
   check_dense(operation, tensor);
-  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
-    check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
-                      ": more than one element of the tensor of shape ", tensor.sizes(),
-                      " is the same element in memory: make it contiguous first");
-  }
+  check<ValueError>(!lockstep::detail::repeats_elements(tensor), operation,
+                    ": more than one element of the tensor of shape ", tensor.sizes(),
+                    " is the same element in memory: make it contiguous first");
 }
 
 inline void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op) {
