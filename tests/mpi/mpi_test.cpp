@@ -939,6 +939,39 @@ TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
   MPI_Comm_free(&comm);
 }
 
+// MPI may give a later communicator the number of one that has been freed.
+TEST(Mpi, WhatNobodyHasTakenDoesNotComeToALaterGroup) {
+  if (world().size() == 1) return;
+  const int rank = world().rank();
+  dist::ProcessGroup group;
+  const auto send = [&](double value) {
+    if (rank == 0) group.send(ls::full({1}, value), 1).wait();
+  };
+  const auto end = [&] {
+    group = {};
+    world().impl()->thread()->drain();
+  };
+  for (const bool awaited : {false, true}) {
+    SCOPED_TRACE(awaited);
+    group = ls::mpi::process_group();
+    if (!awaited) send(1);
+    world().barrier().wait();
+    if (awaited && rank == 1) (void)group.recv(ls::zeros({1}), 0);
+    if (rank != 0) end();
+    world().barrier().wait();
+    if (awaited) send(1);
+    if (rank == 0) end();
+    world().barrier().wait();
+    group = ls::mpi::process_group();
+    send(2);
+    if (rank == 1) {
+      const ls::Tensor got = ls::zeros({1});
+      group.recv(got, 0).wait();
+      EXPECT_EQ(got.item(), 2);
+    }
+  }
+}
+
 TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {
   dist::Work work;
   {

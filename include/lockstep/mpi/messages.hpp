@@ -89,6 +89,8 @@ class Messages {
     return !in_flight_.empty();
   }
 
+  bool are_in_flight() const noexcept { return !in_flight_.empty(); }
+
   // The first error of MPI's; null without one.
   std::exception_ptr failure() const { return mpi_failed_ ? error_ : nullptr; }
 

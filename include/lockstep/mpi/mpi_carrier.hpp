@@ -65,6 +65,7 @@ class MpiCarrier final : public Carrier {
     requests_.reserve(direct_ ? 2 * ranks() : 1);
   }
   ~MpiCarrier() override {
+    const bool awaits = messages_.are_in_flight();
     messages_.fail_in_flight();
     if (finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
@@ -73,7 +74,11 @@ class MpiCarrier final : public Carrier {
       return;
     }
     MPI_Comm comm = requests_.comm();
-    if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+    if (comm == MPI_COMM_NULL) return;
+    // Of a communicator that is freed, MPI may give what has not been taken to a later one.
+    int left = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &left, MPI_STATUS_IGNORE);
+    if (!awaits && !left) MPI_Comm_free(&comm);
   }
 
   // Takes a communicator that is its own and returns errors. `compares` is the same on all ranks.
