@@ -29,6 +29,7 @@
 namespace lockstep::mpi {
 
 // A group of the processes of a communicator, which is duplicated. All of its processes call it.
+// For MPI_COMM_NULL, which a split leaves to others, it is undefined.
 //
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
 // when the process exits. Where the program finalises it, every operation that needs MPI is an
@@ -60,10 +61,10 @@ namespace lockstep::mpi {
 // until all have come; MPI has no call for this that does not. The ranks meet before, so a rank
 // that does not come is an error as in any collective. Only a process that dies between that
 // meeting and MPI_Comm_split leaves the others waiting there, or two ranks whose MPI fails at once.
-inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
+inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_WORLD) {
   detail::Runtime& runtime = detail::Runtime::instance();
   detail::check_not_finalized();
-  if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
+  if (comm == MPI_COMM_NULL) return {};
   std::shared_ptr<distributed::detail::GroupState> state;
   // After all that this rank has issued: the others may need that before they come here.
   runtime.thread()->drain();

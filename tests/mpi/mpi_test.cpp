@@ -260,6 +260,11 @@ TEST(Mpi, TakesACommunicatorOfTheProgram) {
   const ls::Tensor value = ls::full({3}, 2);
   alone.all_reduce(value).wait();
   EXPECT_EQ(value.to_vector<float>(), std::vector<float>(3, 2));
+
+  MPI_Comm first = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, world().rank() == 0 ? 0 : MPI_UNDEFINED, 0, &first);
+  EXPECT_EQ(ls::mpi::process_group(first).defined(), world().rank() == 0);
+  if (world().rank() == 0) MPI_Comm_free(&first);
 }
 
 // One rank has not begun with it when it comes to make the group: the others, which have, wait
