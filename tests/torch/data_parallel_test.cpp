@@ -365,6 +365,66 @@ TEST(TorchDataParallel, R06AndX04KeepsTheBuffersOfTheFirstReplica) {
       throws<ls::ValueError>([&] { statistics(ls::ReplicaBuffers::synchronized); }, "merged"));
 }
 
+// Its batch_norm saves the running statistics for backward, and changes them without counting that.
+struct Normalized : nn::Cloneable<Normalized> {
+  nn::Linear fc{nullptr};
+  nn::BatchNorm1d norm{nullptr};
+  Normalized() { reset(); }
+  void reset() override {
+    fc = register_module("fc", nn::Linear(4, 3));
+    norm = register_module("norm", nn::BatchNorm1d(3));
+    to(torch::kFloat64);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return norm(fc(x)); }
+};
+
+TEST(TorchDataParallel, DifferentiatesWhatSeveralForwardsHaveNormalized) {
+  const torch::Tensor a = torch::randn({6, 4}, torch::kFloat64);
+  const torch::Tensor b = torch::randn({6, 4}, torch::kFloat64);
+  for (const auto buffers : {ls::ReplicaBuffers::first, ls::ReplicaBuffers::merged}) {
+    const auto net = std::make_shared<Normalized>(), plain = clone(net);
+    DataParallel model{net, host_list(2), {.buffers = buffers}};
+    const torch::Tensor y = model(a), z = model(b);
+    model.eval();
+    (void)model(a);
+    (y.pow(2).sum() + z.pow(3).sum()).backward();
+    const auto by_halves = [&](const torch::Tensor& x) {
+      return torch::cat({plain->forward(x.slice(0, 0, 3)), plain->forward(x.slice(0, 3, 6))});
+    };
+    (by_halves(a).pow(2).sum() + by_halves(b).pow(3).sum()).backward();
+    EXPECT_TRUE(same_grads(*net, *plain));
+  }
+}
+
+// Writes into a buffer that backward needs.
+struct Decaying : nn::Cloneable<Decaying> {
+  torch::Tensor w, rate;
+  bool writes = false;
+  Decaying() { reset(); }
+  void reset() override {
+    w = register_parameter("w", f64({1, 2}, {2}));
+    rate = register_buffer("rate", f64({1, 1}, {2}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (writes) rate.add_(x.mean());
+    return x * w * rate;
+  }
+};
+
+TEST(TorchDataParallel, ReportsABufferThatIsChangedBeforeBackward) {
+  const auto net = std::make_shared<Decaying>();
+  const DataParallel model{net, host_list(2)};
+  const torch::Tensor y = model(torch_x5()).slice(0, 3, 5).sum();  // of the copy alone
+  net->rate.mul_(2);
+  EXPECT_TRUE(torch::equal(model(torch_x5()), net->forward(torch_x5())));
+  EXPECT_TRUE(throws<c10::Error>([&] { y.backward(); }, "inplace"));
+
+  net->writes = true;
+  const DataParallel merging{net, host_list(2), {.buffers = ls::ReplicaBuffers::merged}};
+  const torch::Tensor z = merging(torch_x5()).sum();
+  EXPECT_TRUE(throws<c10::Error>([&] { z.backward(); }, "inplace"));
+}
+
 // Tied parameters, a frozen one, one that is unused, one that is absent, a buffer that is trained,
 // and a tensor from outside.
 struct Special : nn::Cloneable<Special> {

@@ -10,6 +10,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -117,6 +118,8 @@ class ModuleCopy {
 
   const ModulePtr& module() const { return module_; }
   const at::Tensor& tensor(std::size_t j) const { return bindings_[places_[j]].copy; }
+  // Whether LibTorch has counted a change of tensor j, or of its copy, since the last refresh.
+  bool has_changed(std::size_t j) const { return bindings_[places_[j]].has_changed(); }
   // Brings the copy up to date.
   void refresh() {
     const at::NoGradGuard guard;
@@ -148,32 +151,41 @@ class ModuleCopy {
   void check_shared() const {
     for (const Binding& binding : bindings_) {
       lockstep::check<ModuleError>(
-          !binding.shares() || binding.version == version_of(binding.original),
-          "forward has written into parameter \"", binding.name,
+          !binding.shares() || !binding.has_changed(), "forward has written into parameter \"",
+          binding.name,
           "\", which all replicas on one device share: make what forward changes a buffer");
     }
   }
 
  private:
+  using Versions = std::array<std::optional<std::int64_t>, 2>;
+
   // A tensor of the copy, and the original's that it follows.
   struct Binding {
     std::string name;  // the first, if they are tied
     at::Tensor original;
     at::Tensor copy;
     bool parameter;
-    std::optional<std::int64_t> version = {};  // the original's at the last refresh
+    Versions versions = {};  // as of the last refresh
 
     // Parameters on one device are one memory: they cannot be out of date.
     bool shares() const {
       return parameter && original.has_storage() && copy.device() == original.device();
     }
 
-    // Whether the original has changed cannot be known: LibTorch's SGD and its batch_norm write
-    // without counting it as a change.
+    Versions versions_now() const { return {version_of(original), version_of(copy)}; }
+    // Whether a change of either has been counted since the last refresh.
+    bool has_changed() const { return versions != versions_now(); }
+
+    // Whether the original has other values cannot be known: LibTorch's SGD and its batch_norm
+    // write without counting it as a change. So what is not counted there is not counted here: a
+    // graph that has saved the tensor stays as good as the plain module's.
     void refresh() {
       fit();
-      if (!shares()) copy.copy_(original, /*non_blocking=*/true);
-      version = version_of(original);
+      if (!shares()) {
+        (has_changed() ? copy : copy.variable_data()).copy_(original, /*non_blocking=*/true);
+      }
+      versions = versions_now();
     }
 
     // Gives the copy memory of the original's kind, or the original's, unless it has that.
@@ -200,8 +212,9 @@ class ModuleCopy {
 
   // How often a tensor has been written to, if that is counted at all.
   static std::optional<std::int64_t> version_of(const at::Tensor& tensor) {
-    if (tensor.is_inference()) return std::nullopt;
-    return static_cast<std::int64_t>(tensor._version());
+    const c10::VariableVersion& counter = autograd::impl::version_counter(tensor);
+    if (!counter.enabled()) return std::nullopt;
+    return static_cast<std::int64_t>(counter.current_version());
   }
 
   // Its tensors are normal ones, in inference mode as well.

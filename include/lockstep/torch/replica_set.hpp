@@ -69,7 +69,7 @@ class ReplicaSet {
   void merge_buffers(const std::vector<double>& weights) {
     const at::NoGradGuard guard;
     for (std::size_t j = 0; j < originals_.size(); ++j) {
-      at::Tensor original = originals_[j].tensor;
+      const at::Tensor& original = originals_[j].tensor;
       if (originals_[j].parameter || !original.is_floating_point()) continue;
       bool changed = false;
       at::Tensor mean = original * weights[0];
@@ -78,7 +78,9 @@ class ReplicaSet {
         changed = changed || !at::equal(here, original);
         mean = mean + here * weights[i];
       }
-      if (changed) original.copy_(mean);
+      if (!changed) continue;
+      // Not counted as a change where forward has counted none, as that of batch_norm.
+      (copies_[0].has_changed(j) ? original : original.variable_data()).copy_(mean);
     }
   }
 
