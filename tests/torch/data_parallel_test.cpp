@@ -425,6 +425,23 @@ TEST(TorchDataParallel, ReportsABufferThatIsChangedBeforeBackward) {
   EXPECT_TRUE(throws<c10::Error>([&] { z.backward(); }, "inplace"));
 }
 
+TEST(TorchDataParallel, MergesABufferOfTwoNamesOnce) {
+  struct Net : nn::Cloneable<Net> {
+    nn::BatchNorm1d norm{nullptr};
+    Net() { reset(); }
+    void reset() override {
+      norm = register_module("norm", nn::BatchNorm1d(2));
+      register_module("again", norm);
+      to(torch::kFloat64);
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return norm(x); }
+  };
+  const auto net = std::make_shared<Net>();
+  const torch::Tensor x = torch::randn({6, 2}, torch::kFloat64);
+  (void)DataParallel{net, host_list(2), {.buffers = ls::ReplicaBuffers::merged}}(x);
+  EXPECT_TRUE(close(net->norm->running_mean, x.mean(0) * 0.1));
+}
+
 // Tied parameters, a frozen one, one that is unused, one that is absent, a buffer that is trained,
 // and a tensor from outside.
 struct Special : nn::Cloneable<Special> {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -68,9 +69,11 @@ class ReplicaSet {
   // in it, the mean of theirs.
   void merge_buffers(const std::vector<double>& weights) {
     const at::NoGradGuard guard;
+    std::set<const c10::TensorImpl*> merged;  // one that has two names is merged once
     for (std::size_t j = 0; j < originals_.size(); ++j) {
       const at::Tensor& original = originals_[j].tensor;
       if (originals_[j].parameter || !original.is_floating_point()) continue;
+      if (!merged.insert(original.unsafeGetTensorImpl()).second) continue;
       bool changed = false;
       at::Tensor mean = original * weights[0];
       for (std::size_t i = 1; i < weights.size(); ++i) {
