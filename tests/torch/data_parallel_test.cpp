@@ -442,6 +442,27 @@ TEST(TorchDataParallel, MergesABufferOfTwoNamesOnce) {
   EXPECT_TRUE(close(net->norm->running_mean, x.mean(0) * 0.1));
 }
 
+TEST(TorchDataParallel, TakesSequentialsWhoseModulesHaveNames) {
+  struct Net : nn::Cloneable<Net> {
+    nn::Sequential layers{nullptr};
+    Net() { reset(); }
+    void reset() override {
+      layers = register_module(
+          "layers",
+          nn::Sequential({{"in", nn::Linear(6, 6)}, {"1", nn::Tanh()}, {"out", nn::Linear(6, 6)}}));
+      to(torch::kFloat64);
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return layers->forward(x); }
+  };
+  const auto net = std::make_shared<Net>();
+  const torch::Tensor x = torch::randn({4, 6}, torch::kFloat64);
+  const auto grads = [&](const torch::Tensor& y) {
+    return torch::autograd::grad({y.pow(2).sum()}, net->parameters());
+  };
+  const auto mine = grads(DataParallel{net, host_list(2)}(x)), theirs = grads(net->forward(x));
+  for (std::size_t i = 0; i < mine.size(); ++i) EXPECT_TRUE(close(mine[i], theirs[i])) << i;
+}
+
 // Tied parameters, a frozen one, one that is unused, one that is absent, a buffer that is trained,
 // and a tensor from outside.
 struct Special : nn::Cloneable<Special> {

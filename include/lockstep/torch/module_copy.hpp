@@ -113,7 +113,7 @@ class ModuleCopy {
     lockstep::check<ModuleError>(modules_.size() == copied_modules_.size(), "a copy of ",
                                  original->name(), " has ", copied_modules_.size(),
                                  " modules in it, but the module has ", modules_.size());
-    bind(original->name(), tensors);
+    bind(original->name(), tensors, factory != nullptr);
   }
 
   const ModulePtr& module() const { return module_; }
@@ -246,19 +246,24 @@ class ModuleCopy {
     return copy;
   }
 
-  // Pairs the tensors by name.
-  void bind(const std::string& name, const std::vector<ModuleTensor>& originals) {
-    std::unordered_map<std::string, ModuleTensor> copies;
-    for (ModuleTensor& copy : tensors_of(*module_)) copies.emplace(copy.name, std::move(copy));
+  // Pairs the tensors by name, or by their order if clone() has given them other names: that of a
+  // Sequential numbers the modules in it.
+  void bind(const std::string& name, const std::vector<ModuleTensor>& originals, bool by_factory) {
+    const std::vector<ModuleTensor> copies = tensors_of(*module_);
+    std::unordered_map<std::string, std::size_t> named;
+    for (const ModuleTensor& copy : copies) named.emplace(copy.name, named.size());
     lockstep::check<ModuleError>(copies.size() == originals.size(), "a copy of ", name, " has ",
                                  copies.size(), " parameters and buffers, but the module has ",
                                  originals.size());
+    const auto has = [&named](const ModuleTensor& tensor) { return named.contains(tensor.name); };
+    const bool by_order = !by_factory && !std::all_of(originals.begin(), originals.end(), has);
     std::unordered_map<const c10::TensorImpl*, std::size_t> bound;
-    for (const ModuleTensor& original : originals) {
-      const auto found = copies.find(original.name);
-      lockstep::check<ModuleError>(found != copies.end(), "a copy of ", name, " has no ",
-                                   original.kind(), " \"", original.name, '"');
-      const at::Tensor& copy = found->second.tensor;
+    for (std::size_t j = 0; j < originals.size(); ++j) {
+      const ModuleTensor& original = originals[j];
+      lockstep::check<ModuleError>(
+          by_order ? copies[j].tensor.sizes() == original.tensor.sizes() : has(original),
+          "a copy of ", name, " has no ", original.kind(), " \"", original.name, '"');
+      const at::Tensor& copy = copies[by_order ? j : named.at(original.name)].tensor;
       const auto [place, is_new] = bound.emplace(copy.unsafeGetTensorImpl(), bindings_.size());
       places_.push_back(place->second);
       if (is_new) {
