@@ -692,6 +692,11 @@ TEST(TorchDataParallel, RefusesModulesThatItCannotCopy) {
   EXPECT_TRUE(
       throws<ls::ModuleError>([] { DataParallel<Counted>(nullptr, host_list(2)); }, "null"));
 
+  const auto shallow = [&] { return std::make_shared<Counted>(*net); };
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), shallow)(x); },
+                                      "own parameter \"fc.weight\""));
+  EXPECT_TRUE(net->fc->weight.is_leaf());
+
   struct Untied : nn::Cloneable<Untied> {
     torch::Tensor a, b;
     Untied() { reset(); }

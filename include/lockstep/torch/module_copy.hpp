@@ -264,6 +264,10 @@ class ModuleCopy {
           by_order ? copies[j].tensor.sizes() == original.tensor.sizes() : has(original),
           "a copy of ", name, " has no ", original.kind(), " \"", original.name, '"');
       const at::Tensor& copy = copies[by_order ? j : named.at(original.name)].tensor;
+      lockstep::check<ModuleError>(
+          !original.parameter || !copy.is_same(original.tensor), "a copy of ", name,
+          " has the module's own parameter \"", original.name,
+          "\", as its copy constructor would give it: a copy needs its own");
       const auto [place, is_new] = bound.emplace(copy.unsafeGetTensorImpl(), bindings_.size());
       places_.push_back(place->second);
       if (is_new) {
