@@ -463,6 +463,25 @@ TEST(TorchDataParallel, TakesSequentialsWhoseModulesHaveNames) {
   for (std::size_t i = 0; i < mine.size(); ++i) EXPECT_TRUE(close(mine[i], theirs[i])) << i;
 }
 
+TEST(TorchDataParallel, KeepsTheGradientsOfTwoOutputsOfOneNodeApart) {
+  struct Net : nn::Module {
+    torch::Tensor a, b;
+    explicit Net(const torch::Tensor& both = torch::ones({2, 2}, torch::kFloat64)) {
+      const std::vector<torch::Tensor> rows = both.unbind();
+      a = register_buffer("a", rows[0]);
+      b = register_buffer("b", rows[1]);
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return x * a + x.pow(2) * b; }
+  };
+  const torch::Tensor both = f64({1, 2, 3, 4}, {2, 2}).requires_grad_();
+  const auto net = std::make_shared<Net>(both);
+  const DataParallel model{net, host_list(2), [] { return std::make_shared<Net>(); }};
+  const auto grad = [&](const torch::Tensor& y) {
+    return torch::autograd::grad({y.sum()}, {both})[0];
+  };
+  EXPECT_TRUE(close(grad(model(torch_x5())), grad(net->forward(torch_x5()))));
+}
+
 // Tied parameters, a frozen one, one that is unused, one that is absent, a buffer that is trained,
 // and a tensor from outside.
 struct Special : nn::Cloneable<Special> {

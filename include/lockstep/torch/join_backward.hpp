@@ -56,10 +56,12 @@ void join_backward(std::vector<Output>& outputs, const std::vector<Arguments>& a
   for (const auto& [node, k] : replicas.ends()) ends.add_node(node, k);
   autograd::edge_list candidates = replicas.edges();
   for (const Arguments& argument : arguments) {
-    for_each_recorded(argument, [&](const at::Tensor& tensor) {
+    for_each_recorded(argument, [&candidates](const at::Tensor& tensor) {
       candidates.push_back(autograd::impl::gradient_edge(tensor));
-      ends.add_edge(candidates.back(), candidates.size() - 1);
     });
+  }
+  for (std::size_t k = 0; k < candidates.size(); ++k) {
+    if (candidates[k].is_valid()) ends.add_edge(candidates[k], k);
   }
   if (!find_ends(plan, ends, candidates)) return;
 

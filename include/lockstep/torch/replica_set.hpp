@@ -58,7 +58,7 @@ class ReplicaSet {
     for (std::size_t i = 1; i < used; ++i) copies_[i - 1].check_shared();
   }
 
-  // What gradients of a replica's graph are for: nodes that stand for trained tensors of the
+  // What gradients of the copies' graphs are for: nodes that stand for trained tensors of the
   // module, with the index of each in `edges()`.
   const std::unordered_map<const autograd::Node*, std::size_t>& ends() const { return ends_; }
   // The gradient edge of each tensor of the module as of the last refresh; none for one that is not
@@ -130,7 +130,6 @@ class ReplicaSet {
       NodePtr& node = nodes[original.unsafeGetTensorImpl()];
       if (!node && edges[j].is_valid()) {
         node = make_node<ReduceAdd>(original);
-        ends_.emplace(edges[j].function.get(), j);
         ends_.emplace(node.get(), j);
       }
       for (ModuleCopy& copy : copies_) copy.connect(j, node);
