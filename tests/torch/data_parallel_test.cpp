@@ -630,6 +630,21 @@ TEST(TorchDataParallel, RunsHooksOfParametersOnceWithTheSum) {
   EXPECT_TRUE(torch::equal(net->bias.grad(), f64({50, 50}, {2})));
 }
 
+TEST(TorchDataParallel, RetainsTheGradientsOfArguments) {
+  const auto net = std::make_shared<TorchL0>();
+  const ls::libtorch::DataParallelModel model{net, host_list(2)};
+  const torch::Tensor x = torch_x5().requires_grad_();
+  const auto parts = ls::scatter(x * 2, host_list(2));
+  for (torch::Tensor part : parts) part.retain_grad();
+  const auto outputs = model(parts);
+  EXPECT_EQ(outputs[1].grad_fn()->name(), "lockstep::ParallelBackward");
+  (outputs[0].sum() + outputs[1].sum()).backward();
+  for (const torch::Tensor& part : parts) {
+    EXPECT_TRUE(torch::equal(part.grad(), f64({4, 6}, {2}).expand_as(part)));
+  }
+  EXPECT_TRUE(torch::equal(x.grad(), f64({8, 12}, {2}).expand_as(x)));
+}
+
 TEST(TorchDataParallel, ReportsAParameterThatIsChangedBeforeBackward) {
   const auto net = std::make_shared<Mlp>();
   const DataParallel model{net, host_list(2)};

@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -116,8 +117,9 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
   return true;
 }
 
-// Puts aside the hooks on the tensors behind some edges, until destroyed: they are for the
-// replicas' sum, but newer LibTorchs call them where the gradient of a part is captured, too.
+// Puts aside the hooks on the tensors behind some edges, retain_grad's among them, until destroyed:
+// they are for the replicas' sum, but newer LibTorchs call them where the gradient of a part is
+// captured, too.
 //
 // Threads: nothing orders two passes through one module at the same time, one of which may miss the
 // hooks that the other has put aside; neither may anybody add a hook meanwhile.
@@ -126,24 +128,29 @@ class HooksAside : lockstep::detail::NonCopyable {
  public:
   ~HooksAside() {
     if constexpr (kThere) {
-      for (auto& [node, hooks] : aside_) node->tensor_pre_hooks() = std::move(hooks);
+      for (auto& [node, hooks, retaining] : aside_) {
+        node->tensor_pre_hooks() = std::move(hooks);
+        node->retains_grad_hooks() = std::move(retaining);
+      }
     }
   }
 
   void add(const std::vector<Edge>& edges) {
     if constexpr (kThere) {
       for (const Edge& edge : edges) {
-        if (edge.function->tensor_pre_hooks().empty()) continue;
-        aside_.emplace_back(edge.function, std::move(edge.function->tensor_pre_hooks()));
+        auto& hooks = edge.function->tensor_pre_hooks();
+        auto& retaining = edge.function->retains_grad_hooks();
+        if (hooks.empty() && retaining.empty()) continue;
+        aside_.emplace_back(edge.function, std::exchange(hooks, {}), std::exchange(retaining, {}));
       }
     }
   }
 
  private:
-  static constexpr bool kThere = requires(Edge edge) { edge.function->tensor_pre_hooks(); };
+  static constexpr bool kThere = requires(Edge edge) { edge.function->retains_grad_hooks(); };
 
-  using Hooks = std::vector<std::unique_ptr<autograd::FunctionPreHook>>;
-  std::vector<std::pair<NodePtr, Hooks>> aside_;
+  using Hook = std::unique_ptr<autograd::FunctionPreHook>;
+  std::vector<std::tuple<NodePtr, std::vector<Hook>, std::unordered_map<std::size_t, Hook>>> aside_;
 };
 
 // The node. It keeps the replicas' graphs as they are, and gives them up as a whole: the gradient
