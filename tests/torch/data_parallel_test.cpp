@@ -814,6 +814,20 @@ TEST(TorchDataParallel, FollowsAModuleToAnotherDtype) {
   EXPECT_EQ(net->fc1->weight.grad().scalar_type(), torch::kFloat32);
 }
 
+TEST(TorchDataParallel, FollowsAModuleToOtherShapes) {
+  const auto net = std::make_shared<Mlp>();
+  const DataParallel model{net, host_list(2)};
+  const torch::Tensor x = torch::randn({4, 6}, torch::kFloat64);
+  model(x).sum().backward();
+  net->zero_grad(/*set_to_none=*/true);
+  net->fc2->weight.set_data(torch::randn({2, 5}, torch::kFloat64));
+  net->fc2->bias.set_data(torch::zeros({2}, torch::kFloat64));
+  const torch::Tensor y = model(x);
+  EXPECT_TRUE(close(y, net->forward(x)));
+  y.sum().backward();
+  EXPECT_TRUE(close(net->fc2->bias.grad(), f64({4, 4}, {2})));
+}
+
 struct SeesThreads : nn::Cloneable<SeesThreads> {
   void reset() override {}
   torch::Tensor forward(const torch::Tensor& x) { return x * at::get_num_threads(); }

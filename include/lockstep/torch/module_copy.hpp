@@ -120,6 +120,10 @@ class ModuleCopy {
   const at::Tensor& tensor(std::size_t j) const { return bindings_[places_[j]].copy; }
   // Whether LibTorch has counted a change of tensor j, or of its copy, since the last refresh.
   bool has_changed(std::size_t j) const { return bindings_[places_[j]].has_changed(); }
+  // Whether no tensor has another shape or dtype now.
+  bool fits() const {
+    return std::all_of(bindings_.begin(), bindings_.end(), [](const auto& b) { return b.fits(); });
+  }
   // Brings the copy up to date.
   void refresh() {
     const at::NoGradGuard guard;

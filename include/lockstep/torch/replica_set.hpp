@@ -116,6 +116,13 @@ class ReplicaSet {
 
   // Makes gradients flow from the copies to the module, unless they do already.
   void connect() {
+    if (!copies_.empty() && !copies_[0].fits()) {
+      // A node is for gradients of one shape. Once nobody has a tensor's, LibTorch makes another.
+      for (std::size_t j = 0; j < originals_.size(); ++j) {
+        for (ModuleCopy& copy : copies_) copy.connect(j, nullptr);
+      }
+      edges_.clear();
+    }
     autograd::edge_list edges;
     for (const ModuleTensor& original : originals_) {
       const bool trained = original.tensor.requires_grad();
