@@ -4,7 +4,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/nested/scatterable.hpp>
-#include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/torch/device.hpp>
 #include <lockstep/warning.hpp>
@@ -42,17 +41,14 @@ struct tensor_traits<at::Tensor> {
   static std::vector<at::Tensor> scatter(const at::Tensor& tensor,
                                          const std::vector<Device>& devices,
                                          const std::vector<std::int64_t>& sizes, std::int64_t dim) {
-    check_dim(tensor, dim);
-    const std::vector<std::int64_t> chunks =
-        sizes.empty() ? split_sizes(tensor.size(dim), devices.size()) : sizes;
     std::vector<at::Tensor> parts;
     if (tensor.requires_grad() && at::GradMode::is_enabled()) {
-      parts = tensor.split_with_sizes(chunks, dim);
+      parts = tensor.split_with_sizes(sizes, dim);
     } else {
       // Each is a view of a handle of its own: what replicas write into their chunks changes no
       // autograd state that they share.
       std::int64_t start = 0;
-      for (const std::int64_t size : chunks) {
+      for (const std::int64_t size : sizes) {
         parts.push_back(tensor.detach().narrow(dim, start, size));
         start += size;
       }
