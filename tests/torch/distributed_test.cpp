@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -338,6 +339,22 @@ TEST(TorchDistributed, FollowsMemoryThatMoves) {
       if (group.rank() == 1) model(f64({1, 1}, {1, 2})).sum().backward();
     });
     EXPECT_TRUE(close(net->weight, f64({2, 0, 0, 2}, {2, 2}))) << "rank 1 went on longest";
+  });
+}
+
+TEST(TorchDistributed, SynchronisesWhatHasBeenLoaded) {
+  std::ostringstream saved;
+  torch::save(nn::Linear(2, 1), saved);
+  on_two([&](const ProcessGroup& group) {
+    nn::Linear net(2, 1);
+    DistributedDataParallel model{net, group};
+    std::istringstream stream(saved.str());
+    torch::load(net, stream);
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      model(torch::full({1, 2}, group.rank() + 1.0)).sum().backward();
+      EXPECT_TRUE(torch::equal(net->weight.grad(), torch::full({1, 2}, 1.5F))) << step;
+    }
   });
 }
 

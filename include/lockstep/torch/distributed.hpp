@@ -105,6 +105,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   template <class... Args>
   auto operator()(const Args&... args) {
     Base::module().refresh();
+    gradients_->attach();
     detail::wait_for_libtorch(device());
     const GradModeGuard mode(at::GradMode::is_enabled());
     return Base::operator()(args...);

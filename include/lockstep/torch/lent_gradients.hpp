@@ -90,25 +90,30 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
       const at::Tensor& original = originals[i].tensor;
       const Tensor& parameter = parameters[i].tensor;
       if (!original.requires_grad() || nodes_.contains(parameter.impl().get())) continue;
-      const NodePtr node = autograd::impl::gradient_edge(original).function;
-      for (const auto& hook : node->post_hooks()) {
+      for (const auto& hook : autograd::impl::gradient_edge(original).function->post_hooks()) {
         lockstep::check<ModuleError>(!dynamic_cast<const Hook*>(hook.get()),
                                      "DistributedDataParallel: parameter \"", originals[i].name,
                                      "\" belongs to another DistributedDataParallel already");
       }
-      nodes_.emplace(parameter.impl().get(), node.get());
-      members_.push_back({originals[i].name, original, parameter, node});
+      nodes_.emplace(parameter.impl().get(), nullptr);
+      members_.push_back({originals[i].name, original, parameter});
     }
   }
   ~LentGradients() {
-    for (const Member& member : members_) member.node->del_post_hook(member.hook);
+    for (Member& member : members_) member.detach();
   }
 
-  // Registers the hooks; called once, when a shared_ptr owns this.
+  // Registers the hooks, when a shared_ptr owns this. Called before each forward, too: a parameter
+  // that torch::load has written to has another node.
   void attach() {
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      members_[i].hook =
-          members_[i].node->add_post_hook(std::make_unique<Hook>(weak_from_this(), i));
+      Member& member = members_[i];
+      const NodePtr node = autograd::impl::gradient_edge(member.original).function;
+      if (!node || node == member.node) continue;  // null: it is frozen
+      member.detach();
+      member.hook = node->add_post_hook(std::make_unique<Hook>(weak_from_this(), i));
+      member.node = node;
+      nodes_[member.parameter.impl().get()] = node.get();
     }
   }
 
@@ -139,10 +144,14 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     std::string name;
     at::Tensor original;
     Tensor parameter;
-    NodePtr node;  // that accumulates the gradient
+    NodePtr node{};  // that accumulates the gradient
     std::uintptr_t hook = 0;
     Tensor shared{};  // the gradient that both had last
 
+    void detach() {
+      if (node) node->del_post_hook(hook);
+      node = nullptr;
+    }
     void take() {
       const at::Tensor& grad = original.grad();
       if (grad.defined() && !same_memory(grad, shared)) {
