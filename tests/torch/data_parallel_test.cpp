@@ -617,6 +617,48 @@ TEST(TorchDataParallel, RunsSeveralForwardsBeforeOneBackward) {
   EXPECT_TRUE(same_grads(*net, *plain));
 }
 
+// A recurrence: its arguments may come from itself, and from one another.
+struct Recurrent : nn::Cloneable<Recurrent> {
+  nn::Linear fc{nullptr};
+  Recurrent() { reset(); }
+  void reset() override {
+    fc = register_module("fc", nn::Linear(4, 4));
+    to(torch::kFloat64);
+  }
+  torch::Tensor forward(const torch::Tensor& state, const torch::Tensor& scale) {
+    return torch::tanh(fc(state)) * scale;
+  }
+};
+
+TEST(TorchDataParallel, DifferentiatesCallsInAChain) {
+  const auto net = std::make_shared<Recurrent>(), plain = clone(net);
+  const DataParallel model{net, host_list(2)};
+  const ls::libtorch::DataParallelModel divided{net, host_list(2)};
+  const torch::Tensor x = torch::randn({5, 4}, torch::kFloat64);
+  const torch::Tensor one = torch::scalar_tensor(1.0, torch::kFloat64);
+  const auto slope = [&](const auto& run) {
+    const torch::Tensor leaf = f64({0.5}, {1}).requires_grad_();
+    const torch::Tensor scale = leaf.exp().squeeze();
+    run(scale).pow(2).sum().backward();
+    return leaf.grad();
+  };
+  const auto expect_same = [&](const auto& mine, const auto& theirs) {
+    net->zero_grad();
+    plain->zero_grad();
+    EXPECT_TRUE(close(slope(mine), slope(theirs)));
+    EXPECT_TRUE(same_grads(*net, *plain));
+  };
+  expect_same([&](const torch::Tensor& scale) { return model(model(x, scale), scale); },
+              [&](const auto& scale) { return plain->forward(plain->forward(x, scale), scale); });
+  expect_same([&](const torch::Tensor& scale) { return model(x * scale, scale); },
+              [&](const torch::Tensor& scale) { return plain->forward(x * scale, scale); });
+  expect_same(
+      [&](const torch::Tensor& scale) {
+        return ls::gather(divided(divided(x, one), scale), "cpu:0");
+      },
+      [&](const torch::Tensor& scale) { return plain->forward(plain->forward(x, one), scale); });
+}
+
 TEST(TorchDataParallel, RunsHooksOfParametersOnceWithTheSum) {
   const auto net = std::make_shared<TorchL0>();
   const DataParallel model{net, host_list(2)};

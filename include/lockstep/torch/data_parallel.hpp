@@ -127,7 +127,7 @@ class DeviceList {
 // **Backward.** Gradients of all replicas are summed into the module's parameters, in the order of
 // the devices; one that no replica used gets none. On CPUs the replicas' backwards run at once,
 // each in its thread. autograd::grad, retained graphs and double backward work as without
-// DataParallel.
+// DataParallel, but for autograd::grad with respect to what the module keeps from forward.
 // **Threads and exceptions.** As ls::DataParallel, but a call is made by one thread at a time, and
 // so is a backward through it if its parameters have hooks. Replicas draw from LibTorch's one
 // generator, in no fixed order. ModuleError for a module that cannot be copied, whose tensors are

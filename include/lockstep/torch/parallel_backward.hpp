@@ -73,10 +73,31 @@ struct JoinPlan {
   autograd::edge_list next;  // of the node
 };
 
+// Whether the nodes behind some edges lead on to a candidate.
+inline bool lead_on(const autograd::edge_list& edges, const GraphEnds& ends) {
+  std::unordered_set<const autograd::Node*> visited;
+  std::vector<const autograd::Node*> pending;
+  const auto visit = [&](const autograd::Edge& edge) {
+    if (visited.insert(edge.function.get()).second) pending.push_back(edge.function.get());
+  };
+  for (const autograd::Edge& edge : edges) visit(edge);
+  while (!pending.empty()) {
+    const autograd::Node* const node = pending.back();
+    pending.pop_back();
+    for (const autograd::Edge& edge : node->next_edges()) {
+      if (!edge.is_valid()) continue;
+      if (ends.find(edge) < GraphEnds::kStray) return true;
+      visit(edge);
+    }
+  }
+  return false;
+}
+
 // Finds the ends of each part, and numbers the node's outputs: those of the candidates, whose
 // numbers `ends` has, that a part leads to. False if a part leads to something else that is
 // trained, which the node would not reach, or if two of them have something in common: then no node
-// may stand for them.
+// may stand for them. Nor may one if an end leads on to another, as an argument does that this
+// module has made: LibTorch would go on to that one within the part, and after the node again.
 inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
                       const autograd::edge_list& candidates) {
   std::vector<std::size_t> outputs(candidates.size(), GraphEnds::kStray);
@@ -114,7 +135,7 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
       }
     }
   }
-  return true;
+  return !lead_on(plan.next, ends);
 }
 
 // Puts aside the hooks on the tensors behind some edges, retain_grad's among them, until destroyed:
