@@ -659,6 +659,29 @@ TEST(TorchDataParallel, DifferentiatesCallsInAChain) {
       [&](const torch::Tensor& scale) { return plain->forward(plain->forward(x, one), scale); });
 }
 
+TEST(TorchDataParallel, DifferentiatesAParameterThatACopyTakesFromTheModule) {
+  struct Tied : nn::Cloneable<Tied> {
+    nn::Linear fc{nullptr};
+    torch::Tensor weight;  // the copies have the module's here
+    Tied() {
+      reset();
+      weight = fc->weight;
+    }
+    void reset() override {
+      fc = register_module("fc", nn::Linear(4, 4));
+      to(torch::kFloat64);
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return torch::linear(fc(x).tanh(), weight); }
+  };
+  const auto net = std::make_shared<Tied>();
+  const DataParallel model{net, host_list(2)};
+  const torch::Tensor x = torch::randn({5, 4}, torch::kFloat64);
+  const auto grad = [&](const torch::Tensor& y) {
+    return torch::autograd::grad({y.pow(2).sum()}, {net->fc->weight})[0];
+  };
+  EXPECT_TRUE(close(grad(model(x)), grad(net->forward(x))));
+}
+
 TEST(TorchDataParallel, RunsHooksOfParametersOnceWithTheSum) {
   const auto net = std::make_shared<TorchL0>();
   const DataParallel model{net, host_list(2)};

@@ -134,6 +134,12 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
         part.outputs.push_back(outputs[end]);
       }
     }
+    // A copy that uses a parameter of the module itself besides its own, whose node leads there.
+    for (const autograd::Edge& end : part.ends) {
+      for (const autograd::Edge& edge : end.function->next_edges()) {
+        if (found.contains(edge)) return false;
+      }
+    }
   }
   return !lead_on(plan.next, ends);
 }
