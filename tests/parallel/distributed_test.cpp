@@ -405,6 +405,16 @@ TEST(DistributedDataParallel, ItIsSaidWhetherEveryPassUsedTheSameParameters) {
   EXPECT_EQ(warnings.count(), 1);  // that the search was in vain, by the first rank of the first
 }
 
+TEST(DistributedDataParallel, TheSearchIsNotInVainWhereOnlyAnotherRankMissesAParameter) {
+  const CaughtWarnings warnings;
+  on_ranks(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = true}};
+    model(input(group), group.rank() == 0).sum().backward();
+    return 0;
+  });
+  EXPECT_EQ(warnings.count(), 0);
+}
+
 TEST(DistributedDataParallel, DD09WhatNobodyUsesStaysWhatItWas) {
   on_ranks(3, [](const ProcessGroup& group) {
     DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = true}};

@@ -146,17 +146,16 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
 
-  // Throws if gradients are missing: where the ranks have counted, on all of them, so that none
-  // goes on to a collective alone.
-  void check_missing(const std::vector<std::size_t>& missing,
-                     const std::vector<std::int32_t>& ranks, int expected, bool joined) const;
+  // Throws if gradients are missing: where the ranks have counted and found them so `somewhere`, on
+  // all of them, so that none goes on to a collective alone.
+  void check_missing(const std::vector<std::size_t>& missing, bool somewhere, bool joined) const;
 
   // Says, on all ranks, which parameters got no gradient on which.
   std::string where_missing(bool joined) const;
 
   [[noreturn]] void fail_unexpected(std::size_t i) const;
 
-  void take_note(bool first, bool joined);
+  void take_note(bool first, bool joined, bool missing_somewhere);
 
   // Makes the buckets anew, in the order in which the root's gradients became ready and without
   // those that nobody uses.

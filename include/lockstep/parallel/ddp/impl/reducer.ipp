@@ -264,12 +264,14 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinExchange& exchange, bool joined,
   log_.backward_time += last_gradient - began_;
   log_.wait_time += Clock::now() - last_gradient;
 
-  check_missing(missing, ranks, exchange.active(), joined);
+  const bool missing_somewhere =
+      any_of(ranks, [&exchange](std::int32_t count) { return count < exchange.active(); });
+  check_missing(missing, missing_somewhere, joined);
   usage_.set_ranks(ranks);
   for (const std::size_t i : usage_.in_state(State::unused)) {
     if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
   }
-  take_note(first, joined);
+  take_note(first, joined, missing_somewhere);
   if (first && !find_unused_) rebuild(exchange.first_active());
 }
 
@@ -280,11 +282,9 @@ LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
   return counts.to_vector<std::int32_t>();
 }
 
-LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& missing,
-                                            const std::vector<std::int32_t>& ranks, int expected,
+LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& missing, bool somewhere,
                                             bool joined) const {
   if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
-  const bool somewhere = any_of(ranks, [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
   const std::string names = buckets_->names(missing);
   const int rank = group_.rank();
@@ -346,7 +346,7 @@ LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {
       "within its own?");
 }
 
-LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
+LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined, bool missing_somewhere) {
   log_.unused_parameter_size = 0;
   if (!joined) {
     for (const std::size_t i : usage_.in_state(State::unused)) {
@@ -357,7 +357,8 @@ LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
   if (!joined && !usage_.as_in_first_pass()) log_.can_set_static_graph = false;
   usage_.end_pass();
   ++log_.num_iterations;
-  if (first && !joined && find_unused_ && group_.rank() == 0 && log_.unused_parameter_size == 0) {
+  if (first && !joined && find_unused_ && group_.rank() == 0 && log_.unused_parameter_size == 0 &&
+      !missing_somewhere) {
     warn(
         "find_unused_parameters is set for a DistributedDataParallel, but every parameter got a "
         "gradient in the first backward. The search costs time in each: leave it out unless the "
