@@ -225,6 +225,15 @@ TEST(Scatter, S30AnOpaqueObjectIsTheSameForAll) {
   EXPECT_EQ(parts[0].get(), object.get());
   EXPECT_EQ(parts[1].get(), object.get());
 }
+TEST(Scatter, ALeafWithoutTheDimensionIsAnErrorThatNamesIt) {
+  const std::tuple input(rows(4, 4), ls::ones({4}));
+  EXPECT_TRUE(throws<ls::IndexError>([&] { ls::scatter(input, first_devices(2), 1); },
+                                     "inputs[1] cannot be divided along dim 1", "[-1, 0]"));
+  const std::vector<ls::Device> device = first_devices(1);
+  const std::tuple parts(ls::Scattered<ls::Tensor>({ls::ones({2}, {.device = device[0]})}));
+  EXPECT_TRUE(throws<ls::IndexError>([&] { ls::scatter_kwargs(parts, 0, device, 1); },
+                                     "args[0] cannot be divided along dim 1"));
+}
 TEST(Scatter, LeavesThatDisagreeAreAnErrorThatNamesBoth) {
   using Input = std::tuple<ls::Tensor, std::map<std::string, ls::Tensor>>;
   EXPECT_TRUE(throws<ls::ValueError>(

@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
@@ -34,6 +35,19 @@ void check_part_device(std::size_t part, const Leaf& leaf, Device expected, cons
   if (!is_on(leaf, expected)) refuse_part(part, tensor_traits<Leaf>::device(leaf), expected, path);
 }
 
+// Throws the IndexError of an argument without that dimension, which `error` has described.
+[[noreturn]] void refuse_dim(const IndexError& error, std::int64_t dim, const Path& path);
+
+// How many rows a tensor of an argument has along `dim`.
+template <class Leaf>
+std::int64_t rows_along(const Leaf& leaf, std::int64_t dim, const Path& path) {
+  try {
+    return tensor_traits<Leaf>::size(leaf, dim);
+  } catch (const IndexError& error) {
+    refuse_dim(error, dim, path);
+  }
+}
+
 // Decides how one call's arguments are divided, by looking at all tensors of all arguments before
 // anything is copied: so all of them are split alike, or none is.
 class ScatterPlan {
@@ -47,7 +61,7 @@ class ScatterPlan {
   template <class Leaf>
   void operator()(const Leaf& leaf, const Path& path) {
     if (tensor_traits<Leaf>::dim(leaf) == 0) return;
-    const std::int64_t rows = tensor_traits<Leaf>::size(leaf, dim_);
+    const std::int64_t rows = rows_along(leaf, dim_, path);
     if (!rows_) {
       rows_ = rows;
       rows_path_ = path.text();
@@ -65,7 +79,7 @@ class ScatterPlan {
     check_part_device(part, leaf, (*devices_)[part], path);
     part_rows_.resize(*parts_);
     if (part_rows_[part] || tensor_traits<Leaf>::dim(leaf) == 0) return;
-    part_rows_[part] = tensor_traits<Leaf>::size(leaf, dim_);
+    part_rows_[part] = rows_along(leaf, dim_, path);
   }
 
   // Called when everything has been added. Throws a ValueError if arguments disagree, or the split
