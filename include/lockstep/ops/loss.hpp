@@ -25,7 +25,8 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 // classes; that takes several passes.
 //
 // **Torch counterpart.** torch.nn.functional.cross_entropy with class indices, without weight and
-// ignore_index: a label of −100 is an IndexError.
+// ignore_index: a label of −100 is an IndexError. Padding gets the label of any class and is left
+// out by a mask over the losses of Reduction::none, whose sum is divided by the mask's.
 // **Devices and streams.** Both on one device. Sums are in double and in a fixed order.
 // **Backward.** Into the input, with derivatives of its own.
 // **Threads and exceptions.** A label outside the classes is an IndexError that names it, its row
