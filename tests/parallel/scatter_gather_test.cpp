@@ -312,6 +312,16 @@ TEST(Gather, G04DimMeansNothingForScalars) {
   const std::vector<ls::Tensor> parts = {ls::scalar_tensor(1.0), ls::scalar_tensor(2.0)};
   EXPECT_EQ(ls::gather(parts, "cpu", 1).to_vector<double>(), (Values{1, 2}));
 }
+TEST(Gather, ALeafWithoutTheDimensionIsAnErrorThatNamesIt) {
+  const std::pair part(ls::ones({2, 2}), ls::ones({2}));
+  EXPECT_TRUE(throws<ls::IndexError>(
+      [&] {
+        ls::gather(std::vector{part, part}, "cpu", 1);
+      },
+      "output[1] cannot be gathered along dim 1", "[-1, 0]"));
+  EXPECT_TRUE(throws<ls::IndexError>([&] { ls::gather(std::vector{ls::ones({2})}, "cpu", 1); },
+                                     "output cannot be gathered along dim 1"));
+}
 TEST(Gather, G05AScalarAndAVectorDoNotFit) {
   EXPECT_TRUE(throws<ls::ShapeError>(
       [] {

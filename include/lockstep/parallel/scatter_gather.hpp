@@ -139,7 +139,7 @@ struct ScalarRule {
 
 template <class Leaf>
 Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim,
-                 const ScalarRule& rule) {
+                 const ScalarRule& rule, const Path& path) {
   if (rule.reduction != Reduction::none) {
     const auto is_scalar = [](const Leaf& leaf) { return tensor_traits<Leaf>::dim(leaf) == 0; };
     if (all_of(parts, is_scalar)) {
@@ -152,7 +152,11 @@ Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim
       }
     }
   }
-  return tensor_traits<Leaf>::gather(parts, device, dim);
+  try {
+    return tensor_traits<Leaf>::gather(parts, device, dim);
+  } catch (const IndexError& error) {
+    refuse_dim(error, "gathered", dim, path);
+  }
 }
 
 // The addresses of the leaves of one part, in the order of the walk.
@@ -162,11 +166,11 @@ inline auto collecting_to(Leaves& leaves) {
 }
 inline auto gathering_from(const std::vector<Leaves>& parts, Device device, std::int64_t dim,
                            const ScalarRule& rule) {
-  return [&parts, device, dim, &rule, next = std::size_t{0}]<class Leaf>(
-             Leaf& leaf, const Path& /*path*/) mutable {
+  return [&parts, device, dim, &rule, next = std::size_t{0}]<class Leaf>(Leaf& leaf,
+                                                                         const Path& path) mutable {
     std::vector<Leaf> row;
     for (const Leaves& part : parts) row.push_back(*static_cast<const Leaf*>(part[next]));
-    leaf = gather_leaf(row, device, dim, rule);
+    leaf = gather_leaf(row, device, dim, rule, path);
     ++next;
   };
 }
@@ -188,7 +192,7 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
     }
     if constexpr (TensorLike<T>) {
       if (!tensor_traits<T>::defined(parts[0])) return parts[0];
-      return gather_leaf(parts, device, dim, rule);
+      return gather_leaf(parts, device, dim, rule, root);
     } else {
       std::vector<Leaves> leaves(parts.size());
       for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -219,8 +223,9 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
 // complete when this returns.
 // **Backward.** Scatters the gradient back to where the parts' tensors were.
 // **Threads and exceptions.** Any thread. ValueError for no outputs, or for structures that differ,
-// naming the place and the replica; ShapeError and DtypeError for tensors that do not fit together,
-// naming the index; DtypeError for the mean of integers.
+// naming the place and the replica; IndexError for a dim out of range, naming the place; ShapeError
+// and DtypeError for tensors that do not fit together, naming the index; DtypeError for the mean of
+// integers.
 template <class T>
 Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0,
                    Reduction scalars = Reduction::none) {

@@ -35,8 +35,10 @@ void check_part_device(std::size_t part, const Leaf& leaf, Device expected, cons
   if (!is_on(leaf, expected)) refuse_part(part, tensor_traits<Leaf>::device(leaf), expected, path);
 }
 
-// Throws the IndexError of an argument without that dimension, which `error` has described.
-[[noreturn]] void refuse_dim(const IndexError& error, std::int64_t dim, const Path& path);
+// Throws the IndexError of a tensor without that dimension, which `error` has described and along
+// which it is to be `divided` or `gathered`.
+[[noreturn]] void refuse_dim(const IndexError& error, const char* what, std::int64_t dim,
+                             const Path& path);
 
 // How many rows a tensor of an argument has along `dim`.
 template <class Leaf>
@@ -44,7 +46,7 @@ std::int64_t rows_along(const Leaf& leaf, std::int64_t dim, const Path& path) {
   try {
     return tensor_traits<Leaf>::size(leaf, dim);
   } catch (const IndexError& error) {
-    refuse_dim(error, dim, path);
+    refuse_dim(error, "divided", dim, path);
   }
 }
 

@@ -21,8 +21,9 @@ LOCKSTEP_INLINE void refuse_part(std::size_t part, Device device, Device expecte
                     ": scatter or prefetch to the devices of the model, in their order");
 }
 
-LOCKSTEP_INLINE void refuse_dim(const IndexError& error, std::int64_t dim, const Path& path) {
-  fail<IndexError>(path, " cannot be divided along dim ", dim, ": ", error.what());
+LOCKSTEP_INLINE void refuse_dim(const IndexError& error, const char* what, std::int64_t dim,
+                                const Path& path) {
+  fail<IndexError>(path, " cannot be ", what, " along dim ", dim, ": ", error.what());
 }
 
 LOCKSTEP_INLINE ScatterPlan::ScatterPlan(const std::vector<Device>& devices, std::int64_t dim,
