@@ -795,6 +795,15 @@ TEST(TorchDataParallel, RefusesModulesThatItCannotCopy) {
   EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), shallow)(x); },
                                       "own parameter \"fc.weight\""));
   EXPECT_TRUE(net->fc->weight.is_leaf());
+  struct Table : nn::Module {
+    torch::Tensor values;
+    explicit Table(const torch::Tensor& from) : values(register_buffer("values", from)) {}
+    torch::Tensor forward(const torch::Tensor& in) { return in * values; }
+  };
+  const auto table = std::make_shared<Table>(torch::ones({2}));
+  const auto sharing = [&] { return std::make_shared<Table>(table->values); };
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(table, host_list(2), sharing)(x); },
+                                      "own buffer \"values\""));
 
   struct Untied : nn::Cloneable<Untied> {
     torch::Tensor a, b;

@@ -60,7 +60,8 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 // LibTorch has one thread for all backwards there. On the CPU a rank is a thread or a process, and
 // OpenBLAS gets one thread a caller, as with DataParallel.
 // **Backward.** As lockstep's. A backward that a node of another backward starts is a pass of its
-// own: it must reach all parameters, unless find_unused_parameters is set.
+// own: it must reach all parameters, unless find_unused_parameters is set. After torch::load into
+// the module, a graph from before is not averaged any more.
 // **Threads and exceptions.** As lockstep's. A DeviceError for a GPU that one of
 // the libraries has not; a DtypeError for a parameter or buffer of a dtype that lockstep has not; a
 // ModuleError for a module whose tensors are on several devices, at the next call for one that has

@@ -90,7 +90,8 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
       const at::Tensor& original = originals[i].tensor;
       const Tensor& parameter = parameters[i].tensor;
       if (!original.requires_grad() || nodes_.contains(parameter.impl().get())) continue;
-      for (const auto& hook : autograd::impl::gradient_edge(original).function->post_hooks()) {
+      const NodePtr node = autograd::impl::gradient_edge(original).function;
+      for (const auto& hook : node->post_hooks()) {
         lockstep::check<ModuleError>(!dynamic_cast<const Hook*>(hook.get()),
                                      "DistributedDataParallel: parameter \"", originals[i].name,
                                      "\" belongs to another DistributedDataParallel already");

@@ -124,6 +124,7 @@ class ModuleCopy {
   bool fits() const {
     return std::all_of(bindings_.begin(), bindings_.end(), [](const auto& b) { return b.fits(); });
   }
+
   // Brings the copy up to date.
   void refresh() {
     const at::NoGradGuard guard;
@@ -255,22 +256,25 @@ class ModuleCopy {
   void bind(const std::string& name, const std::vector<ModuleTensor>& originals, bool by_factory) {
     const std::vector<ModuleTensor> copies = tensors_of(*module_);
     std::unordered_map<std::string, std::size_t> named;
-    for (const ModuleTensor& copy : copies) named.emplace(copy.name, named.size());
+    for (std::size_t j = 0; j < copies.size(); ++j) named.emplace(copies[j].name, j);
     lockstep::check<ModuleError>(copies.size() == originals.size(), "a copy of ", name, " has ",
                                  copies.size(), " parameters and buffers, but the module has ",
                                  originals.size());
     const auto has = [&named](const ModuleTensor& tensor) { return named.contains(tensor.name); };
     const bool by_order = !by_factory && !std::all_of(originals.begin(), originals.end(), has);
+    const auto is_alike = [](const ModuleTensor& a, const ModuleTensor& b) {
+      return a.parameter == b.parameter && a.tensor.sizes() == b.tensor.sizes();
+    };
     std::unordered_map<const c10::TensorImpl*, std::size_t> bound;
     for (std::size_t j = 0; j < originals.size(); ++j) {
       const ModuleTensor& original = originals[j];
-      lockstep::check<ModuleError>(
-          by_order ? copies[j].tensor.sizes() == original.tensor.sizes() : has(original),
-          "a copy of ", name, " has no ", original.kind(), " \"", original.name, '"');
+      lockstep::check<ModuleError>(by_order ? is_alike(copies[j], original) : has(original),
+                                   "a copy of ", name, " has no ", original.kind(), " \"",
+                                   original.name, '"');
       const at::Tensor& copy = copies[by_order ? j : named.at(original.name)].tensor;
       lockstep::check<ModuleError>(
-          !original.parameter || !copy.is_same(original.tensor), "a copy of ", name,
-          " has the module's own parameter \"", original.name,
+          !copy.is_same(original.tensor), "a copy of ", name, " has the module's own ",
+          original.kind(), " \"", original.name,
           "\", as its copy constructor would give it: a copy needs its own");
       const auto [place, is_new] = bound.emplace(copy.unsafeGetTensorImpl(), bindings_.size());
       places_.push_back(place->second);

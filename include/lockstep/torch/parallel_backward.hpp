@@ -73,7 +73,7 @@ struct JoinPlan {
   autograd::edge_list next;  // of the node
 };
 
-// Whether the nodes behind some edges lead on to a candidate.
+// Whether the nodes behind some edges lead on to a candidate. Walks over the whole graph there.
 inline bool lead_on(const autograd::edge_list& edges, const GraphEnds& ends) {
   std::unordered_set<const autograd::Node*> visited;
   std::vector<const autograd::Node*> pending;
@@ -144,6 +144,18 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
   return !lead_on(plan.next, ends);
 }
 
+// Takes the hooks on the tensor behind an edge, retain_grad's among them, from its node, which
+// comes first in the result; nothing with a LibTorch that does not have both kinds there.
+template <class Edge>
+auto take_hooks(const Edge& edge) {
+  if constexpr (requires { edge.function->retains_grad_hooks(); }) {
+    return std::tuple(edge.function, std::exchange(edge.function->tensor_pre_hooks(), {}),
+                      std::exchange(edge.function->retains_grad_hooks(), {}));
+  } else {
+    return std::tuple<>();
+  }
+}
+
 // Puts aside the hooks on the tensors behind some edges, retain_grad's among them, until destroyed:
 // they are for the replicas' sum, but newer LibTorchs call them where the gradient of a part is
 // captured, too.
@@ -165,19 +177,21 @@ class HooksAside : lockstep::detail::NonCopyable {
   void add(const std::vector<Edge>& edges) {
     if constexpr (kThere) {
       for (const Edge& edge : edges) {
-        auto& hooks = edge.function->tensor_pre_hooks();
-        auto& retaining = edge.function->retains_grad_hooks();
-        if (hooks.empty() && retaining.empty()) continue;
-        aside_.emplace_back(edge.function, std::exchange(hooks, {}), std::exchange(retaining, {}));
+        // Of a node with several of the edges none are left after the first.
+        if (edge.function->tensor_pre_hooks().empty() &&
+            edge.function->retains_grad_hooks().empty()) {
+          continue;
+        }
+        aside_.push_back(take_hooks(edge));
       }
     }
   }
 
  private:
-  static constexpr bool kThere = requires(Edge edge) { edge.function->retains_grad_hooks(); };
+  using Taken = decltype(take_hooks(std::declval<const Edge&>()));
+  static constexpr bool kThere = std::tuple_size_v<Taken> > 0;
 
-  using Hook = std::unique_ptr<autograd::FunctionPreHook>;
-  std::vector<std::tuple<NodePtr, std::vector<Hook>, std::unordered_map<std::size_t, Hook>>> aside_;
+  std::vector<Taken> aside_;
 };
 
 // The node. It keeps the replicas' graphs as they are, and gives them up as a whole: the gradient

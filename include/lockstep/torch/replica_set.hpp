@@ -75,15 +75,17 @@ class ReplicaSet {
       if (originals_[j].parameter || !original.is_floating_point()) continue;
       if (!merged.insert(original.unsafeGetTensorImpl()).second) continue;
       bool changed = false;
+      bool counted = false;
       at::Tensor mean = original * weights[0];
       for (std::size_t i = 1; i < weights.size(); ++i) {
         const at::Tensor here = copies_[i - 1].tensor(j).to(original.device());
         changed = changed || !at::equal(here, original);
+        counted = counted || copies_[i - 1].has_changed(j);
         mean = mean + here * weights[i];
       }
       if (!changed) continue;
-      // Not counted as a change where forward has counted none, as that of batch_norm.
-      (copies_[0].has_changed(j) ? original : original.variable_data()).copy_(mean);
+      // Not counted as a change where no forward has counted one, as that of batch_norm.
+      (counted ? original : original.variable_data()).copy_(mean);
     }
   }
 
