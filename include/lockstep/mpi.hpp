@@ -29,7 +29,8 @@
 namespace lockstep::mpi {
 
 // A group of the processes of a communicator, which is duplicated. All of its processes call it.
-// For MPI_COMM_NULL, which a split leaves to others, it is undefined.
+// For MPI_COMM_NULL, which MPI_Comm_split gives to ranks that it leaves out, the result is an
+// undefined group. It first waits until the collectives that this rank has issued have ended.
 //
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
 // when the process exits. Where the program finalises it, every operation that needs MPI is an

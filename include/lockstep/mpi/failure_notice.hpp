@@ -62,6 +62,9 @@ class FailureNotice {
     }
   }
 
+  // Whether this rank has told something, which some may not have taken yet.
+  bool has_told() const noexcept { return !differ_text_ || !gone_text_; }
+
   // Takes what another rank has told, if there is something. Returns MPI's code: the caller, who
   // has messages under way, handles an error. It is called in every round of a wait, so it asks MPI
   // only once in a while.
@@ -121,6 +124,8 @@ class FailureNotice {
   }
 
   void keep(int from, const Text& text) noexcept {
+    // Of a group that has ended, whose communicator's number MPI has given to this one.
+    if (static_cast<std::size_t>(from) >= gone_.size()) return;
     const char* const what = text.data() + 1;
     std::exception_ptr error;
     try {

@@ -65,10 +65,10 @@ class MpiCarrier final : public Carrier {
     requests_.reserve(direct_ ? 2 * ranks() : 1);
   }
   ~MpiCarrier() override {
-    const bool awaits = messages_.are_in_flight();
+    const bool in_flight = messages_.are_in_flight();
     messages_.fail_in_flight();
     if (finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
-        notice_.told()) {
+        notice_.told() || notice_.has_told()) {
       // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
       return;
@@ -77,8 +77,8 @@ class MpiCarrier final : public Carrier {
     if (comm == MPI_COMM_NULL) return;
     // Of a communicator that is freed, MPI may give what has not been taken to a later one.
     int left = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &left, MPI_STATUS_IGNORE);
-    if (!awaits && !left) MPI_Comm_free(&comm);
+    const int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &left, MPI_STATUS_IGNORE);
+    if (!in_flight && code == MPI_SUCCESS && !left) MPI_Comm_free(&comm);
   }
 
   // Takes a communicator that is its own and returns errors. `compares` is the same on all ranks.
