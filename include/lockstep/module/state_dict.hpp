@@ -45,9 +45,10 @@ StateDict state_dict(const detail::TensorWalk& module);
 // also within a module. A tied tensor needs only one of its names. With `strict` every name must
 // have its counterpart; without, names without one are left out and returned. An uninitialised
 // parameter of the module takes the shape that the dict gives; an uninitialised one of the dict
-// fits no other. A module's num_batches_tracked may be missing, as in files of torch before 0.4.1.
+// fits no other. `num_batches_tracked` may be missing, as in files of torch before 0.4.1.
 //
-// **Torch counterpart.** Module.load_state_dict.
+// **Torch counterpart.** Module.load_state_dict, for which the version in the file says whether
+// `num_batches_tracked` may be missing.
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
 // **Backward.** Not recorded.
 // **Threads and exceptions.** A ModuleError that lists all names that are missing or unexpected (if

@@ -38,7 +38,8 @@ struct MultiheadAttentionMasks {
 // batch. Returns the output, of the query's shape, and the weights: [batch, queries, keys], the
 // mean over the heads, or [batch, heads, queries, keys]; an undefined tensor if not asked for.
 //
-// Masks of numbers are added to the scores. In the layout of torch's default the batch of the
+// Masks of numbers are added to the scores. A query that sees no key has weights of 0; in torch
+// they are NaN, unless need_weights is false. In the layout of torch's default the batch of the
 // inputs and of the output is dimension 1, and that of key_padding_mask and of the weights is 0:
 // within a DataParallel with `dim = 1`, do without both (`need_weights = false`).
 //

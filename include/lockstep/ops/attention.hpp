@@ -20,9 +20,9 @@ struct AttentionOptions {
 // how well their keys fit. Queries are [*, queries, size], keys [*, keys, size], values [*, keys,
 // any]; the dimensions before the last two are broadcast against each other.
 //
-// A mask of numbers is added to the scores. A query that sees no key gives 0. Hosts compute
-// half precision in f32, and round the result once.
-// The result lies in memory in the order of the query's dimensions.
+// A mask of numbers is added to the scores. A query that sees no key gives 0. Hosts compute half
+// precision in f32, and round the result once. The result lies in memory in the order of the
+// query's dimensions.
 //
 // **Torch counterpart.** torch.nn.functional.scaled_dot_product_attention.
 // **Devices and streams.** The operands' current stream, in one thread on the host. Its memory

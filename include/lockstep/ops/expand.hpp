@@ -27,8 +27,8 @@ using DimSet = std::bitset<Shape::kMaxDims>;
 // x has a floating-point dtype, which the result has too.
 Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape, double divisor = 1);
 
-// The sum of integers or booleans in i64, else as sum_dims. Apart from it, since no derivative
-// needs its kernels.
+// The sums of integers or booleans, in i64, as sum_dims has them; not recorded. Apart from it,
+// since no derivative needs its kernels.
 Tensor sum_integers(const Tensor& x, const DimSet& over, const Shape& shape);
 
 // Sums a gradient of a broadcast operation to the shape of an operand.

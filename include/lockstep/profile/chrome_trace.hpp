@@ -51,7 +51,8 @@ inline std::string chrome_trace(const std::vector<FunctionEvent>& events, std::u
     if (event.bytes > 0) text += ",\"args\":{\"bytes\":" + std::to_string(event.bytes) + '}';
     text += '}';
   }
-  return text + "\n]}\n";
+  text += "\n]}\n";
+  return text;
 }
 
 }  // namespace lockstep::profile::detail

@@ -47,8 +47,12 @@ inline std::string without_module_parts(std::string_view name) {
   return result;
 }
 
-// What torch's normalisations did not save before its version 0.4.1; no result depends on it.
-inline bool may_be_missing(std::string_view name) { return name.ends_with("num_batches_tracked"); }
+// What torch's normalisations did not save before its version 0.4.1. No result of lockstep's
+// depends on it.
+inline bool may_be_missing(std::string_view name) {
+  constexpr std::string_view kCount = "num_batches_tracked";
+  return name == kCount || name.ends_with(".num_batches_tracked");
+}
 
 // The module's names, found by those of a dict, which may have other parts "module" in them.
 class TargetNames {

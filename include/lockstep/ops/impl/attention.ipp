@@ -84,7 +84,7 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
     return attention_weights(query.to(Dtype::f32), key.to(Dtype::f32), bias, causal, dropout, scale)
         .to(query.dtype());
   }
-  const bool masked = bias.defined() && bias.numel() > 0;
+  const bool masked = bias.defined();
   if (causal) {
     const std::int64_t keys = key.size(-2);
     const Stream stream = current_stream(query.device());
@@ -96,7 +96,7 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
     bias = bias.defined() ? bias + after : after;
   }
   Tensor blind;  // the queries that see no key, which softmax would make NaN of
-  if (masked) {
+  if (masked && bias.numel() > 0) {
     constexpr double kHidden = -std::numeric_limits<double>::infinity();
     blind = eq(max(bias.detach(), -1, true).values, kHidden);
     bias = where(blind, 0, bias);
@@ -104,7 +104,7 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
   const Tensor product = matmul(query * scale, transpose(key, -2, -1));
   const Tensor scores = product.to(mask_dtype(query));
   Tensor weights = softmax(bias.defined() ? scores + bias : scores, -1).to(product.dtype());
-  if (masked) weights = where(blind, 0, weights);
+  if (blind.defined()) weights = where(blind, 0, weights);
   return dropout.p > 0 ? dropout_by(weights, dropout.p, dropout.random) : weights;
 }
 
