@@ -53,8 +53,9 @@ namespace lockstep::mpi {
 // **Torch counterpart.** torch.distributed.init_process_group and new_group of the backend "mpi".
 // **Threads and exceptions.** One thread communicates, for all groups together. The program must
 // not call MPI itself at the same time: either it makes no calls while operations are in flight,
-// and while a group ends, a moment after its last handle has gone, or it initialises MPI with
-// MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's text. Where one process
+// and while a group ends, which is a moment after its last handle has gone, and before a collective
+// of another group that is issued then has ended; or it initialises MPI with MPI_THREAD_MULTIPLE
+// beforehand. A failure of MPI is an Error with MPI's text. Where one process
 // cannot make the group, as for want of memory, the others get an Error that names its rank: at
 // once, or from the group's first operation.
 //

@@ -151,10 +151,19 @@ TEST(Mpi, ReducesEveryDtypeByEveryOperationInRankOrder) {
   }
 }
 
+// Blocks until the groups of tests before have ended: MPI is for the program's own calls only then.
+void wait_for_ends_of_groups() { world().barrier().wait(); }
+
+MPI_Comm copy_of(MPI_Comm comm) {
+  wait_for_ends_of_groups();
+  MPI_Comm copy = MPI_COMM_NULL;
+  EXPECT_EQ(MPI_Comm_dup(comm, &copy), MPI_SUCCESS);
+  return copy;
+}
+
 // As among many ranks.
 dist::ProcessGroup group_by_mpis_collectives() {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm comm = copy_of(MPI_COMM_WORLD);
   auto carrier =
       std::make_unique<ls::mpi::detail::MpiCarrier>(world().rank(), world().size(), nullptr, 0);
   carrier->connect(comm, false);
@@ -261,6 +270,7 @@ TEST(Mpi, TakesACommunicatorOfTheProgram) {
   alone.all_reduce(value).wait();
   EXPECT_EQ(value.to_vector<float>(), std::vector<float>(3, 2));
 
+  wait_for_ends_of_groups();
   MPI_Comm first = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, world().rank() == 0 ? 0 : MPI_UNDEFINED, 0, &first);
   EXPECT_EQ(ls::mpi::process_group(first).defined(), world().rank() == 0);
@@ -461,8 +471,7 @@ TEST(Mpi, AMessageIsTakenWhileItsRankIsInACollective) {
 
 // Whoever waits for a message keeps the memory for it then.
 TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_SELF, &comm);
+  MPI_Comm comm = copy_of(MPI_COMM_SELF);
   ls::mpi::detail::FailureNotice notice(comm, 0, 1);
   ls::mpi::detail::Requests requests(nullptr, &notice);
   int number = 0;
@@ -488,8 +497,7 @@ TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
 TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
   using ls::mpi::detail::FailureNotice;
   using ls::mpi::detail::Requests;
-  MPI_Comm comm = MPI_COMM_NULL;
-  ASSERT_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &comm), MPI_SUCCESS);
+  MPI_Comm comm = copy_of(MPI_COMM_WORLD);
   const std::string text = "collectives do not match";
   std::byte data{};
   if (world().rank() == 1) {
@@ -521,8 +529,7 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
 
 TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   using ls::mpi::detail::Messages;
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_SELF, &comm);
+  MPI_Comm comm = copy_of(MPI_COMM_SELF);
   ls::mpi::detail::FailureNotice notice(comm, 0, 1);
   Messages messages(nullptr, &notice);
   constexpr int kMany = 20;  // more than there is room for beside the first
@@ -777,8 +784,7 @@ TEST(Mpi, ARankWithoutMemoryForAGroupIsAnErrorOfAll) {
 // What the first group of all processes does before. Rank 0 has what the others join.
 TEST(Mpi, ARankWithoutMemoryForTheWatchdogIsAnErrorOfAll) {
   if (world().size() == 1) return;
-  MPI_Comm comm = MPI_COMM_NULL;
-  ASSERT_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &comm), MPI_SUCCESS);
+  MPI_Comm comm = copy_of(MPI_COMM_WORLD);
   // Returns whether there was an allocation n.
   const auto survive = [comm](int rank, std::uint64_t n, bool lasting) {
     const bool faulty = world().rank() == rank;
@@ -926,8 +932,7 @@ TEST(Mpi, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
 
 // Nor is what MPI has not been given.
 TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_SELF, &comm);
+  MPI_Comm comm = copy_of(MPI_COMM_SELF);
   ls::mpi::detail::MpiCarrier carrier(0, 1, nullptr);
   carrier.connect(comm, false);
   const std::vector<float> value(3, 1);
