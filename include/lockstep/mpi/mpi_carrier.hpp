@@ -68,7 +68,7 @@ class MpiCarrier final : public Carrier {
     const bool in_flight = messages_.are_in_flight();
     messages_.fail_in_flight();
     if (finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
-        notice_.told() || notice_.has_told()) {
+        notice_.told() || notice_.has_told() || in_flight) {
       // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
       return;
@@ -78,7 +78,7 @@ class MpiCarrier final : public Carrier {
     // Of a communicator that is freed, MPI may give what has not been taken to a later one.
     int left = 0;
     const int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &left, MPI_STATUS_IGNORE);
-    if (!in_flight && code == MPI_SUCCESS && !left) MPI_Comm_free(&comm);
+    if (code == MPI_SUCCESS && !left) MPI_Comm_free(&comm);
   }
 
   // Takes a communicator that is its own and returns errors. `compares` is the same on all ranks.
