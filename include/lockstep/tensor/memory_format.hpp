@@ -36,6 +36,9 @@ std::size_t behind_channels(std::size_t dim);
 // channel, for example, they lie in both.
 bool is_channels_last(const Tensor& x);
 
+// Whether several indices of the tensor name the same element.
+bool repeats_elements(const Tensor& tensor);
+
 // A tensor without values: channels_last if `like` is, else contiguous.
 Tensor empty_in_layout_of(const Tensor& like);
 

@@ -38,9 +38,6 @@ struct AddInPlaceKernel {
 // total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
 void add_in_place(const Tensor& total, const Tensor& part, Scalar alpha = 1);
 
-// Whether several indices of the tensor name the same element.
-bool repeats_elements(const Tensor& tensor);
-
 // The node at which a gradient arrives at a leaf: calls the leaf's hooks on it, adds it to the
 // leaf's `grad`, then calls the other hooks. A new `grad` has the leaf's layout if that is
 // contiguous or channels_last and the pass is not recorded. The sum of sparse gradients is sparse;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/operands.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/memory_range.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
@@ -9,6 +8,7 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

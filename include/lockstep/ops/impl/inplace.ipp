@@ -17,6 +17,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>

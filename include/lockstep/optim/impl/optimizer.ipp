@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -12,6 +11,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

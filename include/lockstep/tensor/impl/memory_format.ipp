@@ -31,6 +31,14 @@ LOCKSTEP_INLINE bool is_channels_last(const Tensor& x) {
          strides_are_contiguous(channels_to_back(x).sizes(), channels_to_back(x).strides());
 }
 
+LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
+  if (tensor.numel() == 0) return false;
+  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
+    if (tensor.strides()[d] == 0 && tensor.sizes()[d] > 1) return true;
+  }
+  return false;
+}
+
 LOCKSTEP_INLINE Tensor empty_in_layout_of(const Tensor& like) {
   if (!is_channels_last(like)) return empty(like.sizes(), like.options());
   return channels_to_front(empty(channels_to_back(like).sizes(), like.options()));

@@ -57,14 +57,6 @@ LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, Scala
   });
 }
 
-LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
-  if (tensor.numel() == 0) return false;
-  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
-    if (tensor.strides()[d] == 0 && tensor.sizes()[d] > 1) return true;
-  }
-  return false;
-}
-
 LOCKSTEP_INLINE Tensor AccumulateGrad::gradient_slot() {
   if (is_grad_enabled() || !variable_.requires_grad()) return {};
   if (current_stream(variable_.device()) != stream()) return {};
