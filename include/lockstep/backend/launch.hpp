@@ -67,8 +67,9 @@ void launch_bytes(const Stream& stream, std::size_t count, const void* functor, 
                   HostKernel on_host, const std::atomic<Launcher>& on_gpu,
                   const std::type_info& type);
 
+// The compiler's own trait: std's has it instantiate ten class templates for each of the functors.
 template <class F>
-inline constexpr bool copied_as_bytes = std::is_trivially_copyable_v<F> &&
+inline constexpr bool copied_as_bytes = __is_trivially_copyable(F) &&
                                         alignof(F) <= alignof(std::max_align_t);
 
 }  // namespace detail
