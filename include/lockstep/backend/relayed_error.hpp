@@ -40,14 +40,12 @@ class BadAllocWithText : public std::bad_alloc {
 template <class E>
 using WithText = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocWithText, E>;
 
-// An E that says where it comes from, with the exception that is being handled nested within it.
-// The base is a template parameter, since nvcc initialises a base that is named by an alias after
-// the other bases.
+// An E that says where it comes from. A Source has a base std::nested_exception: a base of its own
+// here would be a table and two more destructors for each type that is relayed. The base is a
+// template parameter, since nvcc initialises a base that is named by an alias after the other
+// bases.
 template <class E, class Source, class Base = WithText<E>>
-class RelayedError final : public Base,
-                           public Source,
-                           public std::nested_exception,
-                           public CaughtAs {
+class RelayedError final : public Base, public Source, public CaughtAs {
  public:
   RelayedError(const std::string& text, const Source& source)
       : Base(text), Source(source), CaughtAs{&typeid(E)} {}
@@ -129,26 +127,28 @@ template <class Text>
   }
 }
 
-// Throws, in the place of `error`, one that says `text()` and is a Source too. It derives from the
-// type of `error`, or the nearest base of it that is made from a text alone: one of lockstep's,
-// Special among them, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none.
-// Without memory for that it throws `error` itself.
-template <class Special, class Source, class Text>
-[[noreturn]] void relay(const std::exception_ptr& error, const Source& source, const Text& text) {
+// Throws, in the place of `error`, one that says `text()` and is a Source too: `source()`, which is
+// called where `error` is being handled, so that this is nested within it. It derives from the type
+// of `error`, or the nearest base of it that is made from a text alone: one of lockstep's, Special
+// among them, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. Without
+// memory for that it throws `error` itself.
+template <class Special, class SourceOf, class Text>
+[[noreturn]] void relay(const std::exception_ptr& error, const SourceOf& source, const Text& text) {
+  using Source = decltype(source());
   try {
     const std::string said = text();
     try {
       std::rethrow_exception(error);
     } catch (const std::exception& caught) {
       const auto relay_as = [&]<class E>(std::type_identity<E>) {
-        if (dynamic_cast<const E*>(&caught)) throw RelayedError<E, Source>(said, source);
+        if (dynamic_cast<const E*>(&caught)) throw RelayedError<E, Source>(said, source());
       };
       OwnErrors::each(relay_as);
       ErrorTypes<Special, Error, std::bad_alloc>::each(relay_as);
       StandardErrors::each(relay_as);
-      throw RelayedError<Error, Source>(said, source);
+      throw RelayedError<Error, Source>(said, source());
     } catch (...) {
-      throw RelayedError<Error, Source>(said, source);
+      throw RelayedError<Error, Source>(said, source());
     }
   } catch (const Source&) {
     throw;
@@ -194,7 +194,8 @@ void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequenc
   }
   if (found == errors.end()) return;
   const auto first = static_cast<std::size_t>(found - errors.begin());
-  relay<Consequence>(*found, source_of(first), [&] {
+  const auto source = [&] { return source_of(first); };
+  relay<Consequence>(*found, source, [&] {
     std::string text = text_of(first);
     for (std::size_t i = 0; i < errors.size(); ++i) {
       if (i != first && failed(errors[i])) text += "\nAlso: " + text_of(i);

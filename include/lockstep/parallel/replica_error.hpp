@@ -23,10 +23,9 @@ namespace lockstep {
 //   } catch (const ls::ReplicaFailure& failure) {  // … failure.replica() …
 //     std::rethrow_if_nested(failure);             // for an enclosing catch (const Mine& error)
 //   }
-class ReplicaFailure {
+class ReplicaFailure : public std::nested_exception {
  public:
   ReplicaFailure(std::size_t replica, Device device) : replica_(replica), device_(device) {}
-  virtual ~ReplicaFailure() = default;
 
   std::size_t replica() const { return replica_; }
   Device device() const { return device_; }

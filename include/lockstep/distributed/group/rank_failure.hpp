@@ -17,10 +17,9 @@ namespace lockstep::distributed {
 // the rank threw, or the nearest base of it that is made from a text alone: a type of lockstep's,
 // std::bad_alloc or one of <stdexcept>'s, or else Error. The rank's own exception is nested within
 // it. If there is no memory for all that, the rank's own exception is thrown.
-class RankFailure {
+class RankFailure : public std::nested_exception {
  public:
   RankFailure(int rank, Device device) : rank_(rank), device_(device) {}
-  virtual ~RankFailure() = default;
 
   int rank() const { return rank_; }
   Device device() const { return device_; }
