@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
 
 #include <cudasim/cudasim.hpp>
 
@@ -13,8 +16,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <iostream>
 #include <thread>
 #include <vector>
 
@@ -40,6 +46,43 @@ void use(Device device) {
 TEST(CudaContextDeathTest, AProcessOfOneGpuHasItsContextOnly) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(use_one_gpu(), ::testing::ExitedWithCode(0), "");
+}
+
+[[noreturn]] void call_first_on_new_threads() {
+  ::setenv("LOCKSTEP_CUDA_MEMORY_CACHE", "64", 1);  // or there is nothing for empty_cache
+  const Device gpu = "cuda:1";
+  use(gpu);
+  const Stream stream = current_stream(gpu);
+  const Stream other = copy_stream(gpu);
+  Tensor tensor = full({3000}, 2, {.device = gpu});
+  const Event event(stream.state().record());
+  const std::vector<std::function<void()>> calls{
+      [&] { (void)empty({50000}, {.device = gpu}); },
+      [&] { tensor = Tensor(); },
+      [&] { (void)event.query(); },
+      [&] { event.synchronize(); },
+      [&] { (void)stream.query(); },
+      [&] { stream.synchronize(); },
+      [&] { (void)stream.state().record(); },
+      [&] { other.state().wait(event.state()); },
+      [&] { static_cast<cuda::CudaStream&>(stream.state()).drain(); },
+      [&] { empty_cache(gpu); },
+  };
+  bool right = true;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    std::thread(calls[i]).join();
+    const bool alone = cudasim::contexts() == std::vector<int>{1};
+    if (right && !alone) std::cerr << "call " << i << " has made a context\n";
+    right = right && alone;
+  }
+  leave(right);
+}
+
+// The runtime makes GPU 0 current in a thread that has chosen none, also for a call that needs
+// none.
+TEST(CudaContextDeathTest, NoCallThatAThreadBeginsWithMakesAContextOnGpu0) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(call_first_on_new_threads(), ::testing::ExitedWithCode(0), "");
 }
 
 void pass_through(Device device) {

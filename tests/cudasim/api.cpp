@@ -14,14 +14,12 @@ ApiCall::ApiCall(const char* function)
 ApiCall& ApiCall::on(cudaStream_t stream) {
   stream_ = stream;
   wants_stream_ = true;
-  needs_context_ = false;  // it has that of the stream
   return *this;
 }
 
 ApiCall& ApiCall::with(cudaEvent_t event) {
   event_ = event;
   wants_event_ = true;
-  needs_context_ = false;
   return *this;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace cudasim::test {
@@ -25,6 +26,20 @@ TEST(CudasimDevice, AKernelWhileAnotherDeviceIsCurrent) {
         EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
       },
       {"WRONG DEVICE", "astray", "stream 0 of device 1", "device 0 is current"});
+}
+
+TEST(CudasimDevice, ACallThatNamesAStreamHasAContextOnTheCurrentDevice) {
+  reset({});
+  cudaStream_t stream = nullptr;
+  std::thread([&] {
+    ok(cudaSetDevice(1));
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }).join();
+  EXPECT_EQ(contexts(), std::vector<int>{1});
+  std::thread([&] { ok(cudaStreamQuery(stream)); }).join();
+  EXPECT_EQ(contexts(), (std::vector<int>{0, 1}));
+  ok(cudaStreamDestroy(stream));
+  EXPECT_EQ(take_errors(), std::vector<std::string>());
 }
 
 TEST(CudasimDevice, MemoryOfAnotherDeviceWithoutAccess) {

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -122,6 +123,33 @@ TEST(CudaLibraries, ASumStandsBetweenTheStreamsWork) {
   }
 }
 
+// The GPUs that are current in the calls of NCCL that `body` makes on a thread whose own is
+// another.
+template <class Body>
+std::set<int> current_in_nccl(const Body& body) {
+  std::set<int> current;
+  std::thread([&] {
+    EXPECT_EQ(cudaSetDevice(4), cudaSuccess);
+    cudasim::record_calls(true);
+    body();
+    for (const cudasim::Call& call : cudasim::take_calls()) {
+      if (call.function.starts_with("nccl")) current.insert(call.device);
+    }
+    cudasim::record_calls(false);
+  }).join();
+  return current;
+}
+
+// The first call makes the communicator.
+TEST(CudaLibraries, ACollectiveIsCalledOnOneOfItsGpus) {
+  const Tensor source = filled(500, 3, kGpus[1]);
+  const std::vector<Device> two = {kGpus[1], kGpus[2]};
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_EQ(current_in_nccl([&] { (void)comm::broadcast(source, two); }),
+              std::set<int>{kGpus[1].index});
+  }
+}
+
 // The first makes the communicator, which both threads use.
 TEST(CudaLibraries, ACollectiveMakesNoContextOnAnotherGpu) {
   const Tensor source = filled(500, 3, kGpus[0]);
@@ -134,6 +162,18 @@ TEST(CudaLibraries, ACollectiveMakesNoContextOnAnotherGpu) {
     on_a_new_thread([&] { copies = comm::broadcast(source, kGpus); });
     EXPECT_EQ(values_of(copies[2]), repeated(500, 3));
   }
+}
+
+TEST(CudaLibraries, ARankIsCalledOnItsOwnGpu) {
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  auto comm = cuda::connect_rank(0, 1, id, kGpus[0], [] {});
+  cuda::NcclCarrier rank(0, 1, kGpus[0], std::move(comm), distributed::detail::GroupWatch(),
+                         std::chrono::minutes(1));
+  const auto barrier = [&] {
+    rank.run({.collective = distributed::detail::Collective::barrier}, {}, {});
+  };
+  EXPECT_EQ(current_in_nccl(barrier), std::set<int>{kGpus[0].index});
 }
 
 // Whoever calls it, and whoever has its last handle.

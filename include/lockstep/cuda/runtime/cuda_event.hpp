@@ -72,14 +72,17 @@ class CudaEvent final : public detail::EventState {
   }
   ~CudaEvent() override { pool_.give_back(event_); }
 
-  cudaEvent_t handle() const { return event_; }
+  cudaEvent_t handle() const {
+    enter_gpu(pool_.device());
+    return event_;
+  }
   // `self` is this one.
   OtherGpus::Point point(const detail::EventPtr& self) const {
     return {pool_.device(), &stream_, number_, self};
   }
 
   bool query() const override {
-    return is_done(cudaEventQuery(event_), "cudaEventQuery", pool_.device());
+    return is_done(cudaEventQuery(handle()), "cudaEventQuery", pool_.device());
   }
   void synchronize() const override {
     wait_for_end();
@@ -87,7 +90,7 @@ class CudaEvent final : public detail::EventState {
     OtherGpus::check(pool_.device());
   }
   void wait_for_end() const override {
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device());
+    check(cudaEventSynchronize(handle()), "cudaEventSynchronize", pool_.device());
   }
   bool is_of(const detail::StreamState& stream) const { return &stream == &stream_; }
   bool precedes_new_work_of(const detail::StreamState& stream) const override {

@@ -35,7 +35,7 @@ class CudaStream final : public detail::StreamState {
    public:
     explicit Use(const CudaStream& stream) : stream_(stream) {}
     ~Use() { stream_.uses_.fetch_add(1, std::memory_order_release); }
-    operator cudaStream_t() const { return stream_.handle_; }
+    operator cudaStream_t() const { return stream_.bare_handle(); }
 
    private:
     const CudaStream& stream_;
@@ -51,18 +51,21 @@ class CudaStream final : public detail::StreamState {
   [[nodiscard]] Use handle() const { return Use(*this); }
 
   // The handle for calls that issue nothing that another stream would have to wait for.
-  cudaStream_t bare_handle() const { return handle_; }
+  cudaStream_t bare_handle() const {
+    enter_gpu(device());
+    return handle_;
+  }
 
   // The handle for who issues work when it likes: only the driver knows from here on whether the
   // stream is idle.
   cudaStream_t lend_handle() const {
     lent_.store(true, std::memory_order_release);
-    return handle_;
+    return bare_handle();
   }
 
   bool idle() const override {
     const std::uint64_t uses = uses_.load(std::memory_order_acquire);
-    const bool idle = is_done(cudaStreamQuery(handle_), "cudaStreamQuery", device());
+    const bool idle = is_done(cudaStreamQuery(bare_handle()), "cudaStreamQuery", device());
     if (idle) idle_after_.store(uses, std::memory_order_release);
     return idle;
   }
@@ -74,7 +77,7 @@ class CudaStream final : public detail::StreamState {
 
   detail::EventPtr record() override {
     detail::check_not_forked();
-    return std::make_shared<CudaEvent>(events_, *this, handle_);
+    return std::make_shared<CudaEvent>(events_, *this, bare_handle());
   }
 
   // A GPU cannot wait for work of a host stream: the caller waits for it. Callers have asked
@@ -92,13 +95,13 @@ class CudaStream final : public detail::StreamState {
   // Waits, whatever comes of it: for whoever leaves with an error, and with it the memory that work
   // of the stream may be using.
   void drain() const noexcept {
-    if (cudaStreamSynchronize(handle_) != cudaSuccess) (void)cudaGetLastError();
+    if (cudaStreamSynchronize(bare_handle()) != cudaSuccess) (void)cudaGetLastError();
   }
 
   void synchronize() override {
     detail::check_not_forked();
     const std::uint64_t uses = uses_.load(std::memory_order_acquire);
-    check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize", device());
+    check(cudaStreamSynchronize(bare_handle()), "cudaStreamSynchronize", device());
     idle_after_.store(uses, std::memory_order_release);
     LostResults::check(device());
     OtherGpus::check(device());

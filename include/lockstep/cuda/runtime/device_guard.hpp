@@ -84,4 +84,18 @@ class DeviceGuard : detail::NonCopyable {
   bool changed_ = false;
 };
 
+// Called before a call of the runtime that names a stream or an event of a device, but needs no
+// current GPU: a thread that has made none current yet would get GPU 0 by it, with a context there.
+inline void enter_gpu(Device device) noexcept {
+  static constinit thread_local bool entered = false;
+  if (entered) [[likely]]
+    return;
+  try {
+    const DeviceGuard guard(device);
+    entered = true;
+  } catch (...) {
+    // The call that follows tells of it.
+  }
+}
+
 }  // namespace lockstep::cuda
