@@ -4,10 +4,13 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 
+#include <cudasim/cudasim.hpp>
+
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +47,30 @@ TEST(IndexFault, IsReadWhenItIsWrittenDownAndNotBefore) {
   EXPECT_FALSE(meet(fault, 14, 4));
   EXPECT_TRUE(throws<IndexError>([&] { faults.raise(stream); }, "13"));
   faults.raise(stream);
+}
+
+TEST(IndexFault, TheDriverIsAskedAboutOtherStreamsOnlyWhereAFaultIsWritten) {
+  const Device gpu = "cuda:7";
+  const detail::StreamState& stream = current_stream(gpu).state();
+  const detail::StreamState& other = copy_stream(gpu).state();
+  IndexFaults& faults = IndexFaults::instance();
+  const auto fault = faults.of(other);
+  const auto questions = [&] {
+    cudasim::record_calls(true);
+    try {
+      faults.raise(stream);
+    } catch (const IndexError&) {
+    }
+    const auto calls = cudasim::take_calls();
+    cudasim::record_calls(false);
+    return std::count_if(calls.begin(), calls.end(), [](const cudasim::Call& call) {
+      return call.function == "cudaStreamQuery";
+    });
+  };
+  EXPECT_EQ(questions(), 0);
+  EXPECT_FALSE(meet(fault, 15, 2));
+  EXPECT_EQ(questions(), 1);
+  EXPECT_EQ(questions(), 0);
 }
 
 // Each fault that is thrown is one that was met, as a whole.

@@ -101,25 +101,21 @@ class IndexFaults {
     {
       const std::lock_guard lock(mutex_);
       for (const auto& [of, place] : faults_) {
+        const bool found =
+            place &&
+            std::atomic_ref(place->written).load(std::memory_order_acquire) != place->taken;
         // That a GPU has failed is no error to who waits for another one.
         const auto idle = [other = of] { return other->idle(); };
-        if (place && (of == &stream || detail::is_known(idle))) met = take(*place);
-        if (met) break;
+        if (!found || (of != &stream && !detail::is_known(idle))) continue;
+        met = place->met;
+        std::atomic_ref(place->taken).store(place->taken + 1, std::memory_order_release);
+        break;
       }
     }
     if (met) (void)detail::checked_row(met->of, met->index, met->position, met->bound);
   }
 
  private:
-  // The fault that kernels have written to `place` and the host has not read.
-  static std::optional<OutsideIndex> take(IndexFault& place) {
-    const unsigned written = std::atomic_ref(place.written).load(std::memory_order_acquire);
-    if (written == place.taken) return std::nullopt;
-    const OutsideIndex met = place.met;
-    std::atomic_ref(place.taken).store(written, std::memory_order_release);
-    return met;
-  }
-
   std::mutex mutex_;
   std::map<const detail::StreamState*, IndexFault*> faults_;
   std::atomic<bool> any_{false};
