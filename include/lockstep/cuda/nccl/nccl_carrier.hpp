@@ -140,9 +140,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // True while anything is in flight.
   bool progress() override {
     if (in_flight_.empty()) return false;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - looked_ < kBetweenLooks) return true;
-    looked_ = now;
+    if (std::chrono::steady_clock::now() - asked_ < kBetweenLooks) return true;
     try {
       look();
     } catch (...) {
@@ -282,10 +280,10 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // Throws if what is in flight may never end.
   void look() {
     in_flight_.take_ended();
-    if (in_flight_.empty()) return;
     const auto now = std::chrono::steady_clock::now();
     if (now - asked_ < kBetweenLooks) return;
     asked_ = now;
+    if (in_flight_.empty()) return;
     in_flight_.check();
     check_async(comm_.get(), {&device_, 1});
   }
@@ -380,8 +378,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   OwnedCommunicator comm_;  // null once it has failed
   std::string failure_;     // why `comm_` is null
   InFlight in_flight_;
-  std::chrono::steady_clock::time_point looked_{};  // when `progress` last looked
-  std::chrono::steady_clock::time_point asked_{};   // when NCCL and the watchdog were last asked
+  std::chrono::steady_clock::time_point asked_{};  // when it was last time to ask NCCL
 };
 
 }  // namespace lockstep::cuda
