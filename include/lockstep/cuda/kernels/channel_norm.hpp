@@ -43,10 +43,7 @@ struct CudaCall<detail::ChannelSumCall<T>> {
 
 // (x − mean)², with the mean as it was rounded to T.
 template <class T>
-struct SquareApartTerm {
-  using In = T;
-  using Sum = double;
-  using Out = T;
+struct SquareApartTerm : DoubleTerm<T> {
   LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t k) {
     const double apart = static_cast<double>(in.a.data[offset]) - static_cast<double>(in.centre[k]);
     return apart * apart;
@@ -55,10 +52,7 @@ struct SquareApartTerm {
 
 // a · (b − mean)
 template <class T>
-struct ProductTerm {
-  using In = T;
-  using Sum = double;
-  using Out = T;
+struct ProductTerm : DoubleTerm<T> {
   LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t k) {
     const T apart = in.b.data[offset] - detail::channel_value(in.centre, k);
     return static_cast<double>(in.a.data[offset]) * static_cast<double>(apart);

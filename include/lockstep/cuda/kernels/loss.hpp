@@ -107,10 +107,7 @@ struct SquaredError {
 };
 
 template <class T>
-struct SquaredErrorTerm {
-  using In = T;
-  using Sum = double;
-  using Out = T;
+struct SquaredErrorTerm : DoubleTerm<T> {
   LOCKSTEP_HD static double at(const SumOperands<T>& in, std::int64_t offset, std::size_t) {
     return static_cast<double>(SquaredError<T>()(in.a.data[offset], in.b.data[offset]));
   }

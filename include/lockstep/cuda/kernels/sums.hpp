@@ -40,6 +40,14 @@ struct ValueTerm {
   }
 };
 
+// What the terms of elements of T have that are added up in double.
+template <class T>
+struct DoubleTerm {
+  using In = T;
+  using Sum = double;
+  using Out = T;
+};
+
 // The parts of the sums, one a row: part p of sum k is row p · sums + k.
 template <class Term>
 struct SumKernel {
