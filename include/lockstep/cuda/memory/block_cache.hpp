@@ -36,7 +36,7 @@ namespace lockstep::cuda {
 class BlockCache {
  public:
   // `limit` in bytes.
-  explicit BlockCache(std::size_t limit) : limit_(limit) {}
+  explicit BlockCache(std::size_t limit) : limit_(limit) { buckets_.fill(kNone); }
 
   // The limit that LOCKSTEP_CUDA_MEMORY_CACHE gives in MiB, if it does. A DeviceError if that is no
   // such number.
@@ -190,12 +190,6 @@ class BlockCache {
     return true;
   }
 
-  static constexpr std::array<Index, kBuckets> none() {
-    std::array<Index, kBuckets> buckets{};
-    buckets.fill(kNone);
-    return buckets;
-  }
-
   const std::size_t limit_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;
@@ -203,7 +197,7 @@ class BlockCache {
   Index unused_ = kNone;
   Index oldest_ = kNone;
   Index newest_ = kNone;
-  std::array<Index, kBuckets> buckets_ = none();
+  std::array<Index, kBuckets> buckets_;
   std::array<Slot, kMostBlocks> slots_;
   std::size_t blocks_ = 0;  // of the runtime, in use or here
   std::vector<Left> left_;  // with room for all of them

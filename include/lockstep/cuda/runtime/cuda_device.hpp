@@ -25,8 +25,7 @@ struct CudaDevice : detail::NonCopyable {
   static constexpr std::size_t kPoolStreams = 8;
 
   explicit CudaDevice(Device at)
-      : device(at),
-        events(at),
+      : events(at),
         memory(at),
         staging(at),
         compute(at, events),
@@ -40,7 +39,6 @@ struct CudaDevice : detail::NonCopyable {
     (void)first_used.compare_exchange_strong(none, at.index, std::memory_order_relaxed);
   }
 
-  const Device device;
   EventPool events;
   MemoryPool memory;
   Staging staging;
