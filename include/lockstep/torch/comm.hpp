@@ -24,8 +24,8 @@
 //
 // **Torch counterpart.** torch::cuda::scatter, gather, broadcast, which refuse CPUs.
 // **Devices and streams.** LibTorch's current streams.
-// **Threads and exceptions.** Any thread. ValueError, IndexError, ShapeError and DtypeError for
-// what does not fit, as for lockstep's tensors.
+// **Threads and exceptions.** Any thread. ValueError, IndexError, ShapeError, DtypeError and
+// DeviceError for what does not fit, as for lockstep's tensors.
 namespace lockstep::comm {
 
 inline std::vector<at::Tensor> scatter(const at::Tensor& tensor, const std::vector<Device>& devices,
