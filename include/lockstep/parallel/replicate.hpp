@@ -30,8 +30,8 @@ namespace lockstep {
 
 namespace detail {
 
-// Throws a ModuleError unless all parameters and buffers of the module are on `device`. Names are
-// only made where one is not.
+// Throws the ModuleError that names the first parameter or buffer of the module that is not on
+// `device`, if there is one.
 void check_module_device(const TensorWalk& module, Device device);
 // The same for a module whose tensors_of the caller has: `tensors`.
 void check_module_device(const TensorWalk& module, const std::vector<Tensor>& tensors,

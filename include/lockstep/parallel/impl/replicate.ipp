@@ -5,7 +5,6 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/parameters.hpp>
 #include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/parallel/functions.hpp>
@@ -20,43 +19,28 @@
 
 namespace lockstep::detail {
 
-// Throws the ModuleError that names the first parameter, or else buffer, that is not on `device`.
-inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
-  const auto look = [device](const auto& named, const char* kind) {
-    for (const auto& [name, tensor] : named) {
-      check<ModuleError>(tensor.device() == device,
-                         "module must have its parameters and buffers on device ", device,
-                         " (device_ids[0]) but found one of them on device: ", tensor.device(),
-                         " (", kind, " \"", name, "\")");
-    }
-  };
-  look(named_parameters(walk), "parameter");
-  look(named_buffers(walk), "buffer");
-}
-
-// Whether all tensors of the module are on devices for which that holds.
-template <class Holds>
-bool all_devices(const TensorWalk& walk, const Holds& holds) {
-  bool all = true;
-  walk.for_each([&](const nested::Path& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
-    all = all && (!tensor.defined() || holds(tensor.device()));
-  });
-  return all;
-}
-
 LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
-  const bool everywhere = all_devices(walk, [device](Device each) { return each == device; });
-  if (!everywhere) name_tensor_elsewhere(walk, device);
+  walk.for_each([device](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+    if (!tensor.defined() || tensor.device() == device) return;
+    fail<ModuleError>("module must have its parameters and buffers on device ", device,
+                      " (device_ids[0]) but found one of them on device: ", tensor.device(), " (",
+                      kind == TensorKind::parameter ? "parameter" : "buffer", " \"", path.name(),
+                      "\")");
+  });
 }
 
 LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, const std::vector<Tensor>& tensors,
                                          Device device) {
   const auto is_there = [device](const Tensor& tensor) { return tensor.device() == device; };
-  if (!all_of(tensors, is_there)) name_tensor_elsewhere(walk, device);
+  if (!all_of(tensors, is_there)) check_module_device(walk, device);
 }
 
 LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
-  return all_devices(walk, [](Device each) { return each.is_host_memory(); });
+  bool all = true;
+  walk.for_each([&all](const nested::Path& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    all = all && (!tensor.defined() || tensor.device().is_host_memory());
+  });
+  return all;
 }
 
 LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
