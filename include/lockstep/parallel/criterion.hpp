@@ -145,7 +145,7 @@ class DataParallelCriterion {
     }
     const auto calls = detail::nested::scatter(devices, dim_, Split::chunk, outputs, targets...);
     if (detail::is_on_host_memory(criterion_)) lockstep::to(criterion_, devices[0]);
-    auto criteria = lockstep::replicate(criterion_, devices, !is_grad_enabled());
+    auto criteria = lockstep::replicate(criterion_, devices);
     const auto losses = lockstep::parallel_apply(criteria, calls.arguments, devices);
     using Loss = typename decltype(losses)::value_type;
     static_assert(TensorLike<Loss>, "lockstep: a criterion returns one tensor, the loss");

@@ -95,8 +95,8 @@ class ReplicaVisitor : public UnsharingVisitor {
 };
 
 // A copy of the module for each of `devices`, which holds that device's `copies` in place of the
-// originals. `copies` lists those of all originals for one device after another. Unless `detach`,
-// gradients flow back from the copies to the originals that require grad.
+// originals. `copies` lists those of all originals for one device after another. Gradients flow
+// back from the copies to the originals that require grad, unless grad mode is off or `detach` set.
 template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
                              std::vector<Tensor> copies, const std::vector<Device>& devices,

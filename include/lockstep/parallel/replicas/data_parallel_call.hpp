@@ -85,12 +85,11 @@ Replicas<M> replicate(M& module, const std::vector<Device>& used, ReplicaCache* 
     check_module_device(module, used[0]);
     return {};
   }
-  if (!cache) return lockstep::replicate(module, used, !is_grad_enabled());
+  if (!cache) return lockstep::replicate(module, used);
   const profile::RecordFunction range("replicate");
   const std::vector<Tensor> originals = tensors_of(module);
   check_module_device(module, originals, used[0]);
-  return make_replicas(module, originals, cache->refresh(originals, used), used,
-                       !is_grad_enabled());
+  return make_replicas(module, originals, cache->refresh(originals, used), used, false);
 }
 
 // parallel_apply; then the buffers of `module`, whose replicas these are, are what `buffers` asks
