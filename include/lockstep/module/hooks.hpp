@@ -12,7 +12,10 @@
 // list of them: a hook is a module around the module, which is transparent to names and parameters.
 namespace lockstep {
 
-struct NoHook {};
+// The hook that does nothing.
+struct NoHook {
+  void operator()(const auto&... /*arguments*/) const {}
+};
 
 // A module that calls a hook, another module, and another hook; either hook may be NoHook.
 template <class M, class PreHook, class Hook>
@@ -25,20 +28,16 @@ class HookedModule {
 
   template <class... Args>
   auto forward(const Args&... args) {
-    if constexpr (std::is_same_v<PreHook, NoHook>) {
+    const auto call = [&] { return pre_hook_(std::as_const(module_), std::tie(args...)); };
+    using Changed = decltype(call());
+    if constexpr (std::is_void_v<Changed>) {
+      call();
       return forward_then_hook(args...);
+    } else if constexpr (requires(Changed changed) { std::tuple_cat(changed); }) {
+      return std::apply(
+          [this](const auto&... changed) { return this->forward_then_hook(changed...); }, call());
     } else {
-      const auto call = [&] { return pre_hook_(std::as_const(module_), std::tie(args...)); };
-      using Changed = decltype(call());
-      if constexpr (std::is_void_v<Changed>) {
-        call();
-        return forward_then_hook(args...);
-      } else if constexpr (requires(Changed changed) { std::tuple_cat(changed); }) {
-        return std::apply(
-            [this](const auto&... changed) { return this->forward_then_hook(changed...); }, call());
-      } else {
-        return forward_then_hook(call());
-      }
+      return forward_then_hook(call());
     }
   }
   template <class... Args>
@@ -57,19 +56,15 @@ class HookedModule {
  private:
   template <class... Args>
   auto forward_then_hook(const Args&... args) {
-    if constexpr (std::is_same_v<Hook, NoHook>) {
-      return detail::forward(module_, args...);
+    auto output = detail::forward(module_, args...);
+    const auto call = [&] {
+      return hook_(std::as_const(module_), std::tie(args...), std::as_const(output));
+    };
+    if constexpr (std::is_void_v<decltype(call())>) {
+      call();
+      return output;
     } else {
-      auto output = detail::forward(module_, args...);
-      const auto call = [&] {
-        return hook_(std::as_const(module_), std::tie(args...), std::as_const(output));
-      };
-      if constexpr (std::is_void_v<decltype(call())>) {
-        call();
-        return output;
-      } else {
-        return call();
-      }
+      return call();
     }
   }
 
