@@ -25,11 +25,6 @@ inline Tensor uninitialized_tensor(const TensorOptions& options) {
   return tensor;
 }
 
-// Gives an uninitialised tensor a shape, and elements without values, where it is.
-inline void materialize(const Tensor& tensor, const Shape& shape) {
-  tensor.set_data(empty(shape, tensor.options()));
-}
-
 }  // namespace detail
 
 // A tensor that training changes: a member of this type is found by parameters(), moved by to(),
@@ -78,7 +73,7 @@ class Parameter : public Tensor {
   void materialize(const Shape& shape) const {
     check<ModuleError>(defined(), "materialize: the parameter is absent");
     check<ModuleError>(is_uninitialized(), "materialize: the parameter is initialized already");
-    detail::materialize(*this, shape);
+    set_data(empty(shape, options()));
   }
 };
 

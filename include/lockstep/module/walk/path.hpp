@@ -26,43 +26,26 @@ class Path {
   //
   // Made without a std::ostream, which is slow: a plan keeps the text of a path for each call's
   // arguments.
-  std::string text() const {
-    std::string steps;
-    append_text(steps);
-    return steps;
-  }
+  std::string text() const { return joined(true); }
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
     return out << path.text();
   }
 
   // The same as a module's tensors are named: layers.1.weight
-  std::string name() const {
-    std::string steps;
-    append_name(steps);
-    return steps;
-  }
+  std::string name() const { return joined(false); }
 
  private:
-  void append_text(std::string& steps) const {
-    if (!parent_) {
-      steps += name_;
-      return;
-    }
-    parent_->append_text(steps);
-    if (name_.data()) {
-      steps.append(1, '.').append(name_);
-    } else {
+  // The steps from the root to this one, indices in brackets or as names are.
+  std::string joined(bool brackets) const {
+    std::string steps = parent_ ? parent_->joined(brackets) : std::string();
+    const bool is_index = name_.data() == nullptr;
+    if (is_index && brackets) {
       steps.append(1, '[').append(std::to_string(index_)).append(1, ']');
-    }
-  }
-  void append_name(std::string& steps) const {
-    if (parent_) parent_->append_name(steps);
-    if (!steps.empty()) steps += '.';
-    if (name_.data()) {
-      steps += name_;
     } else {
-      steps += std::to_string(index_);
+      if (!steps.empty()) steps += '.';
+      is_index ? steps.append(std::to_string(index_)) : steps.append(name_);
     }
+    return steps;
   }
 
   const Path* parent_ = nullptr;
