@@ -387,12 +387,12 @@ TEST(Comm, M08ShapesThatDiffer) {
       [&] {
         comm::reduce_add({a, b}, "cpu:0");
       },
-      "input 1 has invalid size: got 5x4, but expected 5x5"));
+      "input 1 has invalid size: got [5, 4], but expected [5, 5]"));
   EXPECT_TRUE(throws<ls::ShapeError>(
       [&] {
         comm::reduce_add_coalesced({{a, a}, {a, b}}, "cpu:0");
       },
-      "reduce_add_coalesced: input 1 has invalid size: got 5x4, but expected 5x5"));
+      "reduce_add_coalesced: input 1 has invalid size: got [5, 4], but expected [5, 5]"));
 }
 
 TEST(Comm, DtypesAndListsThatDiffer) {

@@ -32,23 +32,12 @@
 #include <list>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace lockstep::comm::detail {
 
 inline bool is_sparse(const Tensor& tensor) { return tensor.is_sparse(); }
-
-// "5x4": how torch prints sizes in reduce_add's errors.
-inline std::string sizes_text(const Shape& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) {
-    if (!text.empty()) text += 'x';
-    text += std::to_string(size);
-  }
-  return text;
-}
 
 // Whether kernels of `reader` can read the tensor where it is: what was lent on another GPU belongs
 // to an allocator that may have opened it to no other.
@@ -77,11 +66,8 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
   check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
   const Shape& shape = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
-    if (inputs[i].sizes() != shape) {
-      lockstep::detail::fail<ShapeError>(operation, ": input ", i, " has invalid size: got ",
-                                         sizes_text(inputs[i].sizes()), ", but expected ",
-                                         sizes_text(shape));
-    }
+    check<ShapeError>(inputs[i].sizes() == shape, operation, ": input ", i,
+                      " has invalid size: got ", inputs[i].sizes(), ", but expected ", shape);
     check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), operation, ": input ", i,
                       " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
   }
