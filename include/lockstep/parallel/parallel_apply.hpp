@@ -17,6 +17,8 @@
 #include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replicas/replica_streams.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/scoped_value.hpp>
+#include <lockstep/tensor/current_replica.hpp>
 #include <lockstep/tensor/recycled.hpp>
 
 #include <atomic>
@@ -151,7 +153,8 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   outputs.reserve(modules.size());
   if (modules.empty()) return outputs;
   if (modules.size() == 1) {
-    const LoneReplicaScope alone;
+    // `replicas` sees a single replica, also where this runs within one of an outer group.
+    const ScopedValue<CurrentReplica> alone(current_replica, {});
     const profile::RecordFunction range("apply", replica_row(modules[0], devices, 0));
     outputs.push_back(forward_parts(modules[0], parts_of(0)));
     return outputs;

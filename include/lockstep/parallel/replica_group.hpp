@@ -5,7 +5,6 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/function_ref.hpp>
 #include <lockstep/non_copyable.hpp>
-#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/current_replica.hpp>
@@ -98,12 +97,6 @@ class ReplicaScope : NonCopyable {
  private:
   const CurrentReplica before_;
   std::atomic<bool>& mark_;
-};
-
-// Lives while a module runs alone where several might have run: `replicas` sees a single replica,
-// also where this runs within a replica of an outer group.
-struct LoneReplicaScope : ScopedValue<CurrentReplica> {
-  LoneReplicaScope() : ScopedValue(current_replica, {}) {}
 };
 
 }  // namespace detail
