@@ -115,7 +115,7 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter_out(const Tensor& tensor,
     detail::check_out("scatter_out", outs, i, expected, tensor.dtype(), {&tensor, 1});
     sizes.push_back(expected[along]);
   }
-  (void)split_sizes(tensor.sizes()[along], outs.size(), Split::sizes(sizes));
+  lockstep::detail::check_chunk_sizes(tensor.sizes()[along], outs.size(), sizes);
 
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<detail::OutTransfer> transfers;
