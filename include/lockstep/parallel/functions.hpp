@@ -110,10 +110,6 @@ struct ReduceAddCoalesced {
   // owner of.
   static std::vector<Tensor> add(std::vector<Tensor> flat, const std::vector<Device>& devices,
                                  Device destination);
-
- private:
-  // A copy of the tensor, dense or sparse, on `destination`.
-  static Tensor copied(const Tensor& tensor, Device destination);
 };
 
 }  // namespace lockstep::functions

@@ -84,7 +84,11 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> 
       parts.push_back(std::move(part));
     }
     if (parts.size() == first) continue;
-    if (!on_destination) parts[first] = copied(parts[first], destination);
+    if (!on_destination) {
+      Tensor& moved = parts[first];
+      moved = moved.is_sparse() ? lockstep::detail::concatenated({moved}, destination)
+                                : comm::broadcast(moved, {destination})[0];
+    }
     if (parts.size() == first + 1) {
       sums[j] = std::move(parts.back());
       parts.pop_back();
@@ -95,11 +99,6 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> 
   }
   comm::detail::sum_lists(sums, std::move(summands), destination, comm::kDefaultBufferSize, true);
   return sums;
-}
-
-LOCKSTEP_INLINE Tensor ReduceAddCoalesced::copied(const Tensor& tensor, Device destination) {
-  if (tensor.is_sparse()) return lockstep::detail::concatenated({tensor}, destination);
-  return comm::broadcast(tensor, {destination})[0];
 }
 
 LOCKSTEP_INLINE Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) const {
