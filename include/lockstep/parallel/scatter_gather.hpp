@@ -70,6 +70,7 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
                     const std::vector<Device>& devices, std::int64_t dim = 0,
                     const Split& split = Split::chunk) {
   using Positional = std::tuple<detail::nested::PartOf<std::remove_cvref_t<Args>>...>;
+  std::pair<Scattered<Positional>, Scattered<K>> parts;
   detail::require_scatterable<K>();
   if constexpr (Scatterable<K>) {
     auto calls = std::apply(
@@ -77,19 +78,15 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
           return detail::nested::scatter(devices, dim, split, args..., Kwargs<K>{keywords});
         },
         inputs);
-    std::vector<Positional> positional;
-    std::vector<K> named;
     for (auto& call : calls.arguments) {
       [&]<std::size_t... i>(std::index_sequence<i...>) {
-        positional.push_back(Positional(std::get<i>(call)...));
+        parts.first.push_back(Positional(std::move(std::get<i>(call))...));
       }
       (std::index_sequence_for<Args...>{});
-      named.push_back(std::move(std::get<sizeof...(Args)>(call)));
+      parts.second.push_back(std::move(std::get<sizeof...(Args)>(call)));
     }
-    return std::pair(Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named)));
-  } else {
-    return std::pair(Scattered<Positional>(), Scattered<K>());
   }
+  return parts;
 }
 
 // The type of what gather makes of parts of type T: T, but for plain values (numbers, strings) a
