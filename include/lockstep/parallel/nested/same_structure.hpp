@@ -59,13 +59,11 @@ std::string value_text(const T& value) {
 template <class T>
 void check_same_children(const T& a, const T& b, const Path& path, std::size_t replica) {
   constexpr Form form = form_of<T>;
-  if constexpr (form == Form::list) {
-    check<ValueError>(a.size() == b.size(), "gather: ", path, " has ", a.size(),
-                      " elements in replica 0, but ", b.size(), " in replica ", replica);
-  } else if constexpr (form == Form::map) {
+  if constexpr (form == Form::list || form == Form::map) {
     check<ValueError>(a.size() == b.size(),
-                      "All dicts must have the same number of keys: gather: ", path, " has ",
-                      a.size(), " in replica 0, but ", b.size(), " in replica ", replica);
+                      form == Form::map ? "All dicts must have the same number of keys: " : "",
+                      "gather: ", path, " has ", a.size(), " elements in replica 0, but ", b.size(),
+                      " in replica ", replica);
   } else if constexpr (form == Form::optional) {
     check<ValueError>(a.has_value() == b.has_value(), "gather: ", path,
                       a ? " has a value in replica 0, but none in replica "
