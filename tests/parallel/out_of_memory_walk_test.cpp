@@ -14,6 +14,7 @@
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/per_replica.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -213,6 +214,22 @@ TEST(OutOfMemoryWalk, AStepWithSynchronizedBuffers) {
 
 TEST(OutOfMemoryWalk, AStepWithMergedBuffers) {
   walk_a_step("step, merged", ReplicaBuffers::merged, 1);
+}
+
+struct Counting {
+  PerReplica<std::int64_t> rows{0, std::plus<>{}};
+  Tensor forward(const Tensor& x) const { return x; }
+};
+
+TEST(OutOfMemoryWalk, EachReplicaHasOneValue) {
+  const std::vector<Device> devices = first_devices(3);
+  const auto visit = [&](Place place) {
+    const Counting module;
+    const auto run = [&] { (void)replicate(module, devices); };
+    if (fails_at(place, run)) run();
+    EXPECT_EQ(module.rows.values().size(), devices.size());
+  };
+  testing::walk_places("PerReplica", "memory", 1, &OutOfMemory::has_struck, visit);
 }
 
 // The losses of each rank.

@@ -113,13 +113,9 @@ class PerReplica {
 
     Slot* slot_of(Slot* original, std::size_t depth, std::size_t copy_id) {
       const std::lock_guard lock(mutex);
-      const std::tuple key(original, depth, copy_id);
-      if (const auto known = slot_of_copy.find(key); known != slot_of_copy.end()) {
-        return known->second;
-      }
-      Slot& slot = slots.emplace_back(Slot{copy_of(initial)});
-      slot_of_copy.emplace(key, &slot);
-      return &slot;
+      Slot*& slot = slot_of_copy[{original, depth, copy_id}];
+      if (!slot) slot = &slots.emplace_back(Slot{copy_of(initial)});
+      return slot;
     }
 
     std::shared_ptr<Shared> clone(detail::TensorCopies& tensors) const {
@@ -127,6 +123,7 @@ class PerReplica {
       copy->slots.clear();
       for (const Slot& slot : slots) copy->slots.push_back({on_copies(slot.value, tensors)});
       for (const auto& [key, slot] : slot_of_copy) {
+        if (!slot) continue;
         const auto& [original, depth, copy_id] = key;
         copy->slot_of_copy[{copy->slot_like(*this, original), depth, copy_id}] =
             copy->slot_like(*this, slot);
@@ -160,6 +157,7 @@ class PerReplica {
     const Merge merge;
     std::mutex mutex;
     std::deque<Slot> slots;
+    // Null where the initial value could not be copied.
     std::map<std::tuple<Slot*, std::size_t, std::size_t>, Slot*> slot_of_copy;
   };
 
