@@ -321,6 +321,7 @@ TEST(Balance, D22OneDeviceHasMuchLessMemoryOrFewerCores) {
   EXPECT_FALSE(warning(100, 75).has_value());
   EXPECT_TRUE(warning(100, 50).has_value());
   EXPECT_TRUE(warning(200, 100).has_value()) << "the other way round";
+  EXPECT_FALSE(ls::detail::imbalance(devices, {{"a", 0, 100}, {"b", 0, 100}}).has_value());
 }
 
 TEST(Balance, OnlyOfAGpuItSaysHowToHideIt) {

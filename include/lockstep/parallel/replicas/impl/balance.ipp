@@ -19,28 +19,27 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE std::optional<std::string> imbalance(
     const std::vector<Device>& devices, const std::vector<DeviceProperties>& properties) {
-  const auto warning_for = [&](auto property) -> std::optional<std::string> {
-    const auto less = [&](const DeviceProperties& a, const DeviceProperties& b) {
-      return property(a) < property(b);
-    };
-    const auto [least, most] = std::minmax_element(properties.begin(), properties.end(), less);
-    if (property(*least) / property(*most) >= 0.75) return {};
-    const auto device_of = [&](auto place) {
-      return devices[static_cast<std::size_t>(place - properties.begin())];
-    };
-    return str(
-        "There is an imbalance between your devices. You may want to exclude ", device_of(least),
-        " which has less than 75% of the memory or cores of ", device_of(most),
-        ". You can do so by setting the device_ids of DataParallel",
-        device_of(least).is_cuda() ? ", or the CUDA_VISIBLE_DEVICES environment variable" : "",
-        "; Split::weights gives it fewer rows.");
+  using Property = double (*)(const DeviceProperties&);
+  constexpr Property kMemory = [](const DeviceProperties& each) {
+    return static_cast<double>(each.total_memory);
   };
-  if (properties.empty()) return {};
-  auto warning = warning_for(
-      [](const DeviceProperties& each) { return static_cast<double>(each.total_memory); });
-  if (warning) return warning;
-  return warning_for(
-      [](const DeviceProperties& each) { return static_cast<double>(each.multi_processor_count); });
+  constexpr Property kCores = [](const DeviceProperties& each) {
+    return static_cast<double>(each.multi_processor_count);
+  };
+  for (const Property property : {kMemory, kCores}) {
+    const auto [least, most] = std::minmax_element(
+        properties.begin(), properties.end(),
+        [property](const auto& a, const auto& b) { return property(a) < property(b); });
+    if (least == most || property(*least) >= 0.75 * property(*most)) continue;
+    const Device low = devices[static_cast<std::size_t>(least - properties.begin())];
+    const Device high = devices[static_cast<std::size_t>(most - properties.begin())];
+    return str("There is an imbalance between your devices. You may want to exclude ", low,
+               " which has less than 75% of the memory or cores of ", high,
+               ". You can do so by setting the device_ids of DataParallel",
+               low.is_cuda() ? ", or the CUDA_VISIBLE_DEVICES environment variable" : "",
+               "; Split::weights gives it fewer rows.");
+  }
+  return {};
 }
 
 LOCKSTEP_INLINE void check_devices(const std::vector<Device>& devices) {
