@@ -149,18 +149,17 @@ class DataParallelCriterion {
     const auto losses = lockstep::parallel_apply(criteria, calls.arguments, devices);
     using Loss = typename decltype(losses)::value_type;
     static_assert(TensorLike<Loss>, "lockstep: a criterion returns one tensor, the loss");
+    const Reduction reduction = reduction_.value_or(detail::reduction_of(criterion_));
     for (std::size_t i = 0; i < losses.size(); ++i) {
       check<ValueError>(tensor_traits<Loss>::defined(losses[i]),
                         "DataParallelCriterion: the criterion gave an undefined tensor on ",
                         devices[i], ", replica ", i);
-    }
-    const Reduction reduction = reduction_.value_or(detail::reduction_of(criterion_));
-    if (reduction == Reduction::none) return lockstep::gather(losses, devices[0], dim_);
-    for (std::size_t i = 0; i < losses.size(); ++i) {
       const std::int64_t elements = detail::count_elements(losses[i]);
-      check<ShapeError>(elements == 1, "DataParallelCriterion: the criterion gave ", elements,
-                        " values on ", devices[i], "; expected a single value");
+      check<ShapeError>(elements == 1 || reduction == Reduction::none,
+                        "DataParallelCriterion: the criterion gave ", elements, " values on ",
+                        devices[i], "; expected a single value");
     }
+    if (reduction == Reduction::none) return lockstep::gather(losses, devices[0], dim_);
     const detail::nested::ScalarRule rule{reduction, calls.rows()};
     return detail::nested::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
   }
