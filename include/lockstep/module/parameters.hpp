@@ -141,9 +141,10 @@ void zero_grad(const detail::TensorWalk& module);
 // **Torch counterpart.** Module.to(device).
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
 // **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
-// **Threads and exceptions.** As named_parameters, and a ValueError for a sparse parameter or
-// buffer that is elsewhere. All or nothing: then, or if memory runs out, everything is where it
-// was.
+// **Threads and exceptions.** As named_parameters, and of what is elsewhere a ValueError for a
+// sparse tensor, an AutogradError for one that is no leaf (as in a replica), and a ShapeError,
+// DtypeError or DeviceError for a gradient that does not fit its tensor. All or nothing: then, or
+// if memory runs out, everything is where it was.
 void to(const detail::TensorWalk& module, Device device);
 
 }  // namespace lockstep

@@ -37,8 +37,9 @@ namespace lockstep {
 // ls::kwargs(…). `device_ids` default to devices(), `output_device` to the first of them. The
 // module must be on device_ids[0]. With one device, or where the rows make only one chunk, the
 // module itself is called on the calling thread. With one device the result is what the module
-// returns; with several it is always gathered, so a tensor without dimensions becomes a vector
-// unless the options ask for a sum or mean.
+// returns (a number or a string in a std::vector, as several are); with several it is always
+// gathered, so a tensor without dimensions becomes a vector unless the options ask for a sum or
+// mean.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel.
 // **Devices and streams.** Those of the four functions.

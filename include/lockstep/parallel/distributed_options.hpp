@@ -16,8 +16,9 @@ namespace lockstep {
 // gradient_as_bucket_view is always on.
 // **Example.** ls::DistributedDataParallel model{Net{}, group, {.find_unused_parameters = true}};
 struct DistributedDataParallelOptions {
-  // None or one: where the module is to run. A module that is wholly on plain `cpu` is moved there;
-  // without, it stays where it is.
+  // None or one: where the module is to run. By default it is where the module is or, if that is
+  // wholly on plain `cpu`, the group's device. A module on plain `cpu` is moved there; any other
+  // has to be there.
   std::vector<Device> device_ids = {};
   // Whether rank 0's parameters and buffers become everybody's at construction. If not, the user
   // sees to it that they are the same.

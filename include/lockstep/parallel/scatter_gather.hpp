@@ -220,8 +220,9 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
 // complete when this returns.
 // **Backward.** Scatters the gradient back to where the parts' tensors were.
 // **Threads and exceptions.** Any thread. ValueError for no outputs, or for structures that differ,
-// naming the place and the replica; IndexError for a dim out of range, naming the place; ShapeError
-// and DtypeError for tensors that do not fit together, naming the index; DtypeError for the mean of
+// naming the place and the replica, or for sums of another library's tensors whose tensor_traits
+// have no weighted_sum; IndexError for a dim out of range, naming the place; ShapeError and
+// DtypeError for tensors that do not fit together, naming the index; DtypeError for the mean of
 // integers.
 template <class T>
 Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0,

@@ -15,9 +15,9 @@ namespace lockstep {
 // All that scatter, gather and DataParallel know of the tensors at the leaves of their arguments.
 // Specialise it to let a type of your own take part: another library's tensor, or a structure that
 // wants to be split in a way of its own. A type without it is walked if it is a container or a
-// plain aggregate that is no module, and otherwise shared with every device as it is; one that
-// looks like a tensor, since it has a member function `sizes`, `shape`, `dims`, `dim` or `ndim`, or
-// `rows` and `cols`, is refused.
+// plain aggregate that is no module. Any other goes to every device as it is, but is refused if it
+// may have tensors in it (see Scatterable), or looks like one, since it has a member function
+// `sizes`, `shape`, `dims`, `dim` or `ndim`, or `rows` and `cols`.
 //
 // A specialisation has these static members; where one is missing, the compiler's message names it:
 //
