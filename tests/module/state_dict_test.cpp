@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/device/devices.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
 
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "module/layers.hpp"
@@ -225,6 +227,22 @@ TEST(LoadStateDict, ATiedTensorNeedsOneOfItsNames) {
   const Tied tied;
   load_state_dict(tied, {{"second", tensor({4.0F})}});
   EXPECT_EQ(values_of(tied.first), (std::vector<float>{4}));
+}
+
+TEST(LoadStateDict, TakesTheModulesOwnTensorsUnderOtherNames) {
+  const Tensor both = tensor({1.0F, 2.0F});
+  struct Pair {
+    Parameter first, second;
+  };
+  const auto swapped = [](const Pair& pair) {
+    StateDict dict = state_dict(pair);
+    std::swap(dict[0].tensor, dict[1].tensor);
+    load_state_dict(pair, dict);
+    return values_of(pair.first)[0] * 10 + values_of(pair.second)[0];
+  };
+  EXPECT_EQ(swapped({Parameter(tensor({1.0F})), Parameter(tensor({2.0F}))}), 21);
+  EXPECT_EQ(swapped({Parameter(both.narrow(0, 0, 1)), Parameter(both.narrow(0, 1, 1))}), 21)
+      << "which share a storage";
 }
 
 TEST(LoadStateDict, AnEmptyModuleTakesAnEmptyDict) {

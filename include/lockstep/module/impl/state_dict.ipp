@@ -10,6 +10,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -164,11 +165,16 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
       strict ? detail::list_names("missing", result.missing) : "",
       strict ? detail::list_names("unexpected", result.unexpected) : "",
       detail::list_names("does not fit", misfits));
-  // What needs memory comes before the first change.
+  // What needs memory comes before the first change; so does reading what a change would overwrite,
+  // since the dict may have the module's own tensors under other names.
+  std::unordered_set<const detail::Storage*> overwritten;
+  for (const auto& [target, source] : copies) overwritten.insert(target.impl()->storage.get());
   for (auto& [target, source] : copies) {
     const bool elsewhere = source.device() != target.device();
     if (detail::is_uninitialized(target) || source.dtype() != target.dtype() ||
-        (elsewhere && !(source.is_contiguous() && target.is_contiguous()))) {
+        (elsewhere && !(source.is_contiguous() && target.is_contiguous())) ||
+        (overwritten.contains(source.impl()->storage.get()) &&
+         !detail::same_memory(source, target))) {
       source = detail::copy_as(source, {.dtype = target.dtype(), .device = target.device()});
     }
     const Stream stream = detail::stream_of_copy(target, source);
