@@ -136,9 +136,10 @@ void zero_grad(const detail::TensorWalk& module);
 // Moves all parameters, with their gradients, and all buffers to `device`, in place: every handle
 // on them sees the move, so that an optimiser made earlier stays valid.
 //
-// Tied tensors stay tied. Plain Tensor members stay where they are.
+// Tied tensors stay tied, and what is moved is contiguous. Plain Tensor members stay where they
+// are.
 //
-// **Torch counterpart.** Module.to(device).
+// **Torch counterpart.** Module.to(device), which keeps channels_last.
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
 // **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
 // **Threads and exceptions.** As named_parameters, and of what is elsewhere a ValueError for a

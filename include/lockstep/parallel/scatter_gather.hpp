@@ -42,7 +42,7 @@ namespace lockstep {
 // without dimensions.
 // **Threads and exceptions.** Any thread. ValueError without devices, for tensors that disagree
 // (both are named with their paths and lengths), or for a split that does not fit; IndexError for a
-// dim out of range; DeviceError for a device that does not exist.
+// dim out of range; DeviceError for a device that is to get a chunk and does not exist.
 // **Example.** auto chunks = ls::scatter(batch, {"cpu:0", "cpu:1"});  // 15 rows: 8 and 7
 template <class T>
 Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::int64_t dim = 0,

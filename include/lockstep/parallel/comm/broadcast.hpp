@@ -24,7 +24,7 @@ namespace lockstep::comm {
 // the copy streams makes all copies. The caller is blocked as in scatter.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** Any thread. ValueError without devices; DeviceError for one that does
-// not exist; OperandError for an undefined or a sparse tensor.
+// not exist; OperandError for an undefined tensor, and for a sparse one that is to be copied.
 std::vector<Tensor> broadcast(const Tensor& tensor,
                               const std::vector<Device>& devices = lockstep::devices());
 

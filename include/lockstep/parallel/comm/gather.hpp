@@ -26,7 +26,8 @@ namespace lockstep::comm {
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** Any thread. ValueError for no tensors or an undefined one,
 // DtypeError, and ShapeError for other sizes or numbers of dimensions; these name the tensor's
-// index. IndexError for a dim out of range; DeviceError for a destination that does not exist.
+// index. IndexError for a dim out of range; DeviceError for a destination that does not exist;
+// OperandError for a sparse tensor.
 Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
               std::optional<Device> destination = {});
 

@@ -32,8 +32,8 @@ namespace lockstep::comm {
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** Any thread. ValueError without devices, for sizes that do not fit, or
 // for another number of streams than of devices; IndexError for a dim out of range; ShapeError for
-// a tensor without dimensions; DeviceError for a device that does not exist or a stream of another
-// one; OperandError for an undefined or a sparse tensor.
+// a tensor without dimensions; DeviceError for a device that is to get a chunk and does not exist,
+// or a stream of another device; OperandError for an undefined or a sparse tensor.
 std::vector<Tensor> scatter(const Tensor& tensor,
                             const std::vector<Device>& devices = lockstep::devices(),
                             const std::vector<std::int64_t>& chunk_sizes = {}, std::int64_t dim = 0,
