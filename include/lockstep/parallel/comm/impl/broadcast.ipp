@@ -65,33 +65,33 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
                        tensors[0].device());
   }
   std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
-  std::vector<detail::Transfer> transfers;
-  std::vector<std::size_t> indices;          // in `devices`, of each transfer
-  std::vector<std::vector<Tensor>> buffers;  // of each transfer
+  struct Target {
+    detail::Transfer transfer;
+    const std::vector<Tensor>& parts;
+    std::vector<Tensor> buffers;
+  };
+  std::vector<Target> targets;
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (!tensors.empty() && devices[i] == tensors[0].device() &&
         !std::exchange(original_given, true)) {
       continue;
     }
-    const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
+    const detail::Transfer transfer(devices[i]);
     detail::FlatCopies flat = detail::allocate_groups(
         transfer.stream(), tensors, detail::buffer_groups(tensors, {buffer_size}));
     copies[i] = std::move(flat.parts);
-    buffers.push_back(std::move(flat.buffers));
-    indices.push_back(i);
+    targets.push_back({transfer, copies[i], std::move(flat.buffers)});
   }
   std::vector<detail::FanOutCopy> made;
-  made.reserve(tensors.size() * transfers.size());
+  made.reserve(tensors.size() * targets.size());
   for (std::size_t j = 0; j < tensors.size(); ++j) {
-    for (std::size_t t = 0; t < transfers.size(); ++t) {
-      made.push_back({&tensors[j], &copies[indices[t]][j], &transfers[t]});
+    for (const Target& target : targets) {
+      made.push_back({&tensors[j], &target.parts[j], &target.transfer});
     }
   }
   detail::fan_out(made, devices);
-  for (std::size_t t = 0; t < transfers.size(); ++t) {
-    transfers[t].finish(buffers[t]);
-  }
+  for (const Target& target : targets) target.transfer.finish(target.buffers);
   return copies;
 }
 
