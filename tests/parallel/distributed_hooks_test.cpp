@@ -7,6 +7,7 @@
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -136,6 +137,17 @@ TEST(CommHooks, AGradientThatABucketHasNotIsAnIndexError) {
     });
     model(1).backward();
   });
+}
+
+TEST(CommHooks, ABufferThatDoesNotFitABucketIsAShapeError) {
+  const GradBucket bucket(0, true, ones({4}), {ones({2}), ones({2})}, {0, 2});
+  const Tensor strided = ones({4, 2}).select(1, 0);
+  for (const Tensor& buffer : {ones({3}), ones({5}), strided}) {
+    EXPECT_TRUE(throws<ShapeError>([&] { (void)bucket.with_buffer(buffer); },
+                                   "expected a contiguous tensor of 4 elements"));
+  }
+  EXPECT_EQ(bucket.with_buffer(full({4}, 2)).gradient(1).to_vector<float>(),
+            (std::vector<float>{2, 2}));
 }
 
 TEST(CommHooks, BucketsComeInOrderWithTheirGradients) {

@@ -43,10 +43,9 @@ class GradBucket {
   Tensor gradient(std::size_t i) const;
   std::vector<Tensor> gradients() const;
 
-  // The same bucket with another buffer of as many elements: for a hook around another hook.
-  GradBucket with_buffer(Tensor buffer) const {
-    return {index_, is_last_, std::move(buffer), parameters_, offsets_};
-  }
+  // The same bucket with another buffer: for a hook around another hook. A ShapeError unless it is
+  // contiguous and of as many elements.
+  GradBucket with_buffer(Tensor buffer) const;
 
  private:
   std::size_t index_;

@@ -32,6 +32,13 @@ LOCKSTEP_INLINE std::vector<Tensor> GradBucket::gradients() const {
   return views;
 }
 
+LOCKSTEP_INLINE GradBucket GradBucket::with_buffer(Tensor buffer) const {
+  check<ShapeError>(buffer.is_contiguous() && buffer.numel() == buffer_.numel(),
+                    "GradBucket.with_buffer: expected a contiguous tensor of ", buffer_.numel(),
+                    " elements, got one of shape ", buffer.sizes());
+  return {index_, is_last_, std::move(buffer), parameters_, offsets_};
+}
+
 LOCKSTEP_INLINE BucketFuture BucketFuture::then(std::function<Tensor(const Tensor&)> step) && {
   steps_.push_back(std::move(step));
   return std::move(*this);
