@@ -205,6 +205,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
 
  private:
   using detail::ModuleWrapper<M>::module_;
+  using detail::ModuleWrapper<M>::moved_from_;
   using Clock = std::chrono::steady_clock;
 
   // What is announced to ranks that have joined.
@@ -250,8 +251,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   };
 
   const std::shared_ptr<detail::Reducer>& reducer() const {
-    check<ModuleError>(reducer_ != nullptr,
-                       "DistributedDataParallel: the model has been moved from");
+    moved_from_.check("DistributedDataParallel");
     return reducer_;
   }
 
