@@ -78,6 +78,34 @@ class TargetNames {
   std::map<std::string, std::string_view> plain_;
 };
 
+// Makes each target hold its source's values; an uninitialised one takes over the source's shape.
+inline void copy_values(std::vector<std::pair<Tensor, Tensor>> targets_and_sources) {
+  // What needs memory comes before the first change; so does reading what a change would overwrite,
+  // since a source may be another one's target.
+  std::unordered_set<const Storage*> overwritten;
+  for (const auto& [target, source] : targets_and_sources) {
+    overwritten.insert(target.impl()->storage.get());
+  }
+  for (auto& [target, source] : targets_and_sources) {
+    const bool elsewhere = source.device() != target.device();
+    if (is_uninitialized(target) || source.dtype() != target.dtype() ||
+        (elsewhere && !(source.is_contiguous() && target.is_contiguous())) ||
+        (overwritten.contains(source.impl()->storage.get()) && !same_memory(source, target))) {
+      source = copy_as(source, {.dtype = target.dtype(), .device = target.device()});
+    }
+    const Stream stream = stream_of_copy(target, source);
+    source.record_stream(stream);
+    if (stream != target.impl()->storage->owner()) target.record_stream(stream);
+  }
+  for (const auto& [target, source] : targets_and_sources) {
+    if (is_uninitialized(target)) {
+      target.set_data(source);
+    } else {
+      copy_into(target, source);
+    }
+  }
+}
+
 LOCKSTEP_INLINE std::string list_names(std::string_view heading,
                                        const std::vector<std::string>& names) {
   std::string result;
@@ -165,29 +193,7 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
       strict ? detail::list_names("missing", result.missing) : "",
       strict ? detail::list_names("unexpected", result.unexpected) : "",
       detail::list_names("does not fit", misfits));
-  // What needs memory comes before the first change; so does reading what a change would overwrite,
-  // since the dict may have the module's own tensors under other names.
-  std::unordered_set<const detail::Storage*> overwritten;
-  for (const auto& [target, source] : copies) overwritten.insert(target.impl()->storage.get());
-  for (auto& [target, source] : copies) {
-    const bool elsewhere = source.device() != target.device();
-    if (detail::is_uninitialized(target) || source.dtype() != target.dtype() ||
-        (elsewhere && !(source.is_contiguous() && target.is_contiguous())) ||
-        (overwritten.contains(source.impl()->storage.get()) &&
-         !detail::same_memory(source, target))) {
-      source = detail::copy_as(source, {.dtype = target.dtype(), .device = target.device()});
-    }
-    const Stream stream = detail::stream_of_copy(target, source);
-    source.record_stream(stream);
-    if (stream != target.impl()->storage->owner()) target.record_stream(stream);
-  }
-  for (const auto& [target, source] : copies) {
-    if (detail::is_uninitialized(target)) {
-      target.set_data(source);
-    } else {
-      detail::copy_into(target, source);
-    }
-  }
+  detail::copy_values(std::move(copies));
   return result;
 }
 
