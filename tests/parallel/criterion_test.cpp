@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/module/hooks.hpp>
 #include <lockstep/nn/loss.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>
@@ -112,6 +113,14 @@ TEST(Criterion, TakesTheReductionOfItsCriterion) {
   EXPECT_EQ(none(model(x), zero).item(), 2.0);
   ls::DataParallelCriterion given{ls::nn::L1Loss{}, ls::Reduction{}};
   EXPECT_EQ(given(model(x), zero).item(), 2.0);
+}
+
+TEST(Criterion, TakesTheReductionOfACriterionWithAHook) {
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  ls::DataParallelCriterion sum{ls::register_forward_hook(
+      ls::nn::L1Loss{ls::Reduction::sum}, [](const auto&, const auto&, const auto&) {})};
+  const ls::Tensor zero = ls::zeros({3}, {.dtype = ls::Dtype::f64});
+  EXPECT_EQ(sum(model(f64({1, 2, 3}, {3})), zero).item(), 6.0);
 }
 
 TEST(Criterion, ScatteredTargetsAreTakenAsTheyAre) {

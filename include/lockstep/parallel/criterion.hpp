@@ -41,13 +41,16 @@ Device device_of_output(const T& output, std::size_t i) {
   return *device;
 }
 
-// What a loss says that it does with several, in a member `reduction`; else the mean.
+// What a loss says that it does with several, in a member `reduction` of its own or of the module
+// that it wraps; else the mean.
 template <class C>
 Reduction reduction_of(const C& criterion) {
   if constexpr (requires {
                   { criterion.reduction } -> std::same_as<const Reduction&>;
                 }) {
     return criterion.reduction;
+  } else if constexpr (HasWrappedModule<C>) {
+    return reduction_of(C::wrapped_module(criterion));
   } else {
     return Reduction::mean;
   }
@@ -110,10 +113,11 @@ class DataParallelModel : public DataParallel<M> {
 // tensor made of the results on the first device.
 //
 // The reduction is what the criterion has as a public member `reduction`, as those of lockstep::nn
-// have, unless the constructor gets another; mean for a criterion without one. With Reduction::mean
-// each device's loss is weighted with its share of the rows along `dim`, so that the mean of chunks
-// that differ in size stays the batch's mean. With sum, for a criterion that adds up its rows, the
-// losses are added; with none, for one that gives a loss a row, they are concatenated.
+// have, unless the constructor gets another; that of the module within for one with hooks around
+// it, and mean for a criterion without one. With Reduction::mean each device's loss is weighted
+// with its share of the rows along `dim`, so that the mean of chunks that differ in size stays the
+// batch's mean. With sum, for a criterion that adds up its rows, the losses are added; with none,
+// for one that gives a loss a row, they are concatenated.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.
