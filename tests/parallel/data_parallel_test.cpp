@@ -481,6 +481,9 @@ TEST(DataParallel, OneThatHasBeenMovedFromSaysSo) {
     model = std::move(moved);
     EXPECT_TRUE(throws<ls::ModuleError>([&] { moved(x); }, "moved from"));
     for (const Model& each : {model, copy}) EXPECT_EQ(each(x).sizes(), x.sizes());
+    Model& itself = model;
+    model = std::move(itself);
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { model(x); }, "moved from"));
   }
   ls::DataParallelModel from{ls::nn::ReLU{}, first_devices(2)};
   const auto to = std::move(from);

@@ -17,7 +17,8 @@ class MovedFrom {
   MovedFrom(MovedFrom&& other) noexcept : value_(std::exchange(other.value_, true)) {}
   MovedFrom& operator=(const MovedFrom&) = default;
   MovedFrom& operator=(MovedFrom&& other) noexcept {
-    value_ = std::exchange(other.value_, true);
+    value_ = other.value_;
+    other.value_ = true;  // last: what is moved to itself has lost its members, too
     return *this;
   }
   ~MovedFrom() = default;
