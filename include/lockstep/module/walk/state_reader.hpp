@@ -3,7 +3,6 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -43,7 +42,7 @@ class StateReader {
   T number(const std::string& name) {
     const Tensor tensor = take(name);
     if (!tensor.defined()) return 0;
-    if (is_uninitialized(tensor) || tensor.numel() != 1 || tensor.dtype() != dtype_of<T>) {
+    if (tensor.numel() != 1 || tensor.dtype() != dtype_of<T>) {
       misfit(name, str("has to be one number of ", dtype_of<T>));
       return 0;
     }
@@ -71,7 +70,8 @@ class StateReader {
   void finish() const;
 
  private:
-  // The tensor of this name. If the dict has none, notes that and returns an undefined one.
+  // The tensor of this name. If the dict has none, or one that is not initialised, notes that and
+  // returns an undefined one.
   Tensor take(const std::string& name);
 
   std::string_view what_;

@@ -60,10 +60,8 @@ LOCKSTEP_INLINE Tensor StateReader::copy(const std::string& name, const Tensor& 
     misfit(name, "belongs to an uninitialized parameter");
     return {};
   }
-  if (is_uninitialized(source) || source.sizes() != like.sizes()) {
-    misfit(name, is_uninitialized(source)
-                     ? "is uninitialized"
-                     : str("has shape ", source.sizes(), ", the parameter ", like.sizes()));
+  if (source.sizes() != like.sizes()) {
+    misfit(name, str("has shape ", source.sizes(), ", the parameter ", like.sizes()));
     return {};
   }
   return copy_as(source, like.options());
@@ -71,12 +69,8 @@ LOCKSTEP_INLINE Tensor StateReader::copy(const std::string& name, const Tensor& 
 
 LOCKSTEP_INLINE void StateReader::expect_indices(const std::string& name, std::size_t count) {
   const Tensor tensor = take(name);
-  if (!tensor.defined()) return;
-  if (is_uninitialized(tensor) || tensor.sizes() != Shape{static_cast<std::int64_t>(count)}) {
-    misfit(name, is_uninitialized(tensor)
-                     ? "is uninitialized"
-                     : str("has to list ", count, " parameters, and is of shape ", tensor.sizes()));
-  }
+  if (!tensor.defined() || tensor.sizes() == Shape{static_cast<std::int64_t>(count)}) return;
+  misfit(name, str("has to list ", count, " parameters, and is of shape ", tensor.sizes()));
 }
 
 LOCKSTEP_INLINE void StateReader::misfit(const std::string& name, std::string_view why) {
@@ -94,8 +88,13 @@ LOCKSTEP_INLINE void StateReader::finish() const {
 
 LOCKSTEP_INLINE Tensor StateReader::take(const std::string& name) {
   const auto entry = left_.extract(name);
-  if (!entry.empty()) return entry.mapped();
-  missing_.push_back(name);
+  if (entry.empty()) {
+    missing_.push_back(name);
+  } else if (is_uninitialized(entry.mapped())) {
+    misfit(name, "is uninitialized");
+  } else {
+    return entry.mapped();
+  }
   return {};
 }
 
