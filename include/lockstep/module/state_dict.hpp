@@ -38,6 +38,7 @@ StateDict state_dict(const detail::TensorWalk& module);
 
 // Copies the values of `dict` into the module's parameters and buffers, in place.
 //
+// The dict may have the module's own tensors under other names: their values before the call count.
 // Values are converted to the dtype and copied to the device of the module's tensor. A name of the
 // dict that the module does not have stands for the module's name that equals it when the parts
 // "module" are left out of both, if there is just one: torch's DataParallel and
