@@ -25,8 +25,9 @@ namespace lockstep {
 // itself, and where there are no replicas, it is replica 0's.
 //
 // `merge` makes one value of two replicas'; without it merged() returns replica 0's. Each replica
-// begins with the initial value, tensors in it on memory of their own, so merging that with another
-// value has to give the other one.
+// begins with the initial value, so merging that with another value has to give the other one.
+// Tensors in it are copied for each replica, but stay on their device: neither replicate nor
+// `to` moves them.
 // Within a nested DataParallel every inner replica of every outer one has a value. Copies of the
 // module share the state, as they share parameters; a clone has its own.
 //
