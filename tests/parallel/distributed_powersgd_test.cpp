@@ -130,6 +130,35 @@ TEST(PowerSGD, AMatrixOfSmallerRankIsRecovered) {
   });
 }
 
+// Without what it has along the others, a column is rounding errors that lie along them, too.
+TEST(PowerSGD, AMatrixOfEqualNumbersIsRecovered) {
+  const auto run = [](const PowerSGDOptions& options, Dtype dtype) {
+    distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+      Model model{weights_of({{3, 4}}, group.device(), dtype), group};
+      compress(model, options);
+      const Tensor gradient =
+          full({3, 4}, group.rank() + 1, {.dtype = dtype, .device = group.device()});
+      const Tensor mean = mean_over_ranks(group, gradient);
+      for (int step = 0; step < 5; ++step) {
+        EXPECT_TRUE(all_close(reduced(model, {gradient})[0], mean, 0, 1e-5))
+            << "rank " << options.matrix_approximation_rank << ", step " << step;
+      }
+    });
+  };
+  for (const std::int64_t rank : {1, 2, 3}) {
+    for (const bool feeds_back : {true, false}) {
+      for (const bool warm : {true, false}) {
+        const PowerSGDOptions options{.matrix_approximation_rank = rank,
+                                      .start_powerSGD_iter = 0,
+                                      .min_compression_rate = 0,
+                                      .use_error_feedback = feeds_back,
+                                      .warm_start = warm};
+        for (const Dtype dtype : {Dtype::f32, Dtype::f64}) run(options, dtype);
+      }
+    }
+  }
+}
+
 // Whose squares are 0 in f32.
 TEST(PowerSGD, AMatrixOfVerySmallNumbersIsRecovered) {
   distributed::run(first_devices(2), [](const ProcessGroup& group) {

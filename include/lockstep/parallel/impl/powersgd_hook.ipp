@@ -168,18 +168,25 @@ using lockstep::detail::mm;  // not matmul, which autocast would round
 // becomes an arbitrary one that does not, or 0.
 inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   constexpr double kTiny = 1e-30;  // keeps rows of zeros as they are
+  const auto norm_of = [](const Tensor& row) { return sqrt(square(row).sum()); };
   for (std::int64_t i = 0; i < rows.size(0); ++i) {
     const Tensor row = rows.narrow(0, i, 1);
+    const auto remove_part_along_rows_before = [&] {
+      if (i == 0) return;
+      const Tensor before = rows.narrow(0, 0, i);
+      row.add_(mm(mm(row, before, false, true), before), -1);
+    };
+    remove_part_along_rows_before();
+    const Tensor norm = norm_of(row) + epsilon;
+    row.copy_(row / (relu(norm - kTiny) + kTiny));
     // The second time removes what rounding has left of the rows before in the first, and gives a
-    // norm of 1 to a row whose square was too small.
-    for (int time = 0; time < 2; ++time) {
-      if (i > 0) {
-        const Tensor before = rows.narrow(0, 0, i);
-        row.add_(mm(mm(row, before, false, true), before), -1);
-      }
-      const Tensor norm = sqrt(square(row).sum()) + epsilon;
-      row.copy_(row / (relu(norm - kTiny) + kTiny));
-    }
+    // norm of 1 to a row whose square was too small. A row that was nothing else than what rounding
+    // had left loses most of its length, and becomes 0.
+    const Tensor length = norm_of(row);
+    remove_part_along_rows_before();
+    const Tensor rest = norm_of(row);
+    const Tensor kept = relu(rest - length * 0.5);
+    row.copy_(row * (kept / (kept * (rest + epsilon) + kTiny)));
   }
 }
 
