@@ -6,6 +6,7 @@
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -252,6 +253,31 @@ TEST(Conv2d, TakesAStrideLongerThanTheImage) {
                                     weight.grad().to_vector<double>()};
   }
   EXPECT_EQ(results[0], results[1]);
+}
+
+// What is nearly all padding would take more memory than there is, if the images were padded.
+TEST(Conv2d, TakesDilationsAndStridesFarLongerThanTheImage) {
+  struct Sizes {
+    Size2d stride, padding, dilation;
+  };
+  for (const std::int64_t far : {std::int64_t{1} << 20, std::int64_t{1} << 40}) {
+    for (const Sizes& s : {Sizes{1, far, far}, Sizes{far, 2 * far - 3, 1}}) {
+      const auto results = [&](Dtype dtype) {
+        const Tensor x = varied({2, 16, 8, 8}).to(dtype).detach().requires_grad_();
+        const Tensor weight = varied({16, 16, 3, 3}, 1).to(dtype).detach().requires_grad_();
+        const Tensor y = conv2d(x, weight, {}, s.stride, s.padding, s.dilation);
+        y.backward(varied(y.sizes(), 2).to(dtype));
+        return std::vector<Tensor>{y.detach(), x.grad(), weight.grad()};
+      };
+      const std::vector<Tensor> narrow = results(Dtype::f32);
+      const std::vector<Tensor> wide = results(Dtype::f64);
+      for (std::size_t i = 0; i < wide.size(); ++i) {
+        EXPECT_TRUE(all_close(narrow[i].to(Dtype::f64), wide[i], 1e-4, 1e-4))
+            << "result " << i << " of " << s.stride << s.padding << s.dilation;
+        EXPECT_GT(abs(wide[i]).sum().item(), 1);
+      }
+    }
+  }
 }
 
 TEST(Conv2d, HasFirstAndSecondDerivatives) {

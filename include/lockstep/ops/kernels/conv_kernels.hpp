@@ -61,10 +61,6 @@ void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) 
   const std::int64_t step = g.stride_width;
   const std::int64_t line = g.stride_height * g.in_width;
   const auto write = [&](const T* from, Inside rows, Inside cols, T* to) {
-    if (rows.size() == 0 || cols.size() == 0) {
-      std::fill_n(to, g.pixels(), T(0));
-      return;
-    }
     if (rows.begin > 0) std::fill_n(to, rows.begin * width, T(0));
     if (rows.end < g.out_height) {
       std::fill_n(to + rows.end * width, (g.out_height - rows.end) * width, T(0));
@@ -88,8 +84,14 @@ void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) 
     }
   };
   for_each_tap(g, [&](std::int64_t offset, Inside rows, Inside cols) {
+    const bool sees_pixels = rows.size() > 0 && cols.size() > 0;
     for (std::int64_t c = 0; c < g.group_in(); ++c) {
-      write(image + c * g.plane() + offset, rows, cols, columns + c * g.taps() * ld);
+      T* const to = columns + c * g.taps() * ld;
+      if (sees_pixels) {
+        write(image + c * g.plane() + offset, rows, cols, to);
+      } else {
+        std::fill_n(to, g.pixels(), T(0));
+      }
     }
     columns += ld;
   });

@@ -28,6 +28,14 @@ inline std::int64_t padded_width(const ConvGeometry& g) {
   return (g.out_width - 1) * g.stride_width + (g.kernel_width - 1) * g.dilation_width + 1;
 }
 
+// Whether padded images are nearly all padding, as a great dilation or stride makes them: they may
+// be too large for the memory then, and their size for a number.
+inline bool is_mostly_padding(const ConvGeometry& g) {
+  constexpr double kMost = 16;
+  const double padded = static_cast<double>(padded_rows(g)) * static_cast<double>(padded_width(g));
+  return padded > kMost * static_cast<double>(g.plane() + g.pixels());
+}
+
 // Of `count` rows, `step` apart, those that lie in the image if the first of them is row `first` of
 // the padded one, or `last`, or one between.
 inline Inside rows_inside(const ConvGeometry& g, std::int64_t count, std::int64_t step,
@@ -45,7 +53,7 @@ class ForwardTiles {
  public:
   explicit ForwardTiles(const ConvGeometry& geometry)
       : g(geometry), kernel_(tiles::Kernel::fit(g.out_width, g.group_out())) {
-    if (kernel_.run == nullptr) return;
+    if (kernel_.run == nullptr || is_mostly_padding(g)) return;
     every_ = (padded_width(g) + g.stride_width - 1) / g.stride_width;
     row_ = every_ * g.stride_width;
     plane_ = padded_rows(g) * row_;
@@ -55,7 +63,7 @@ class ForwardTiles {
   std::int64_t size() const {
     constexpr std::int64_t kFewest = 64;  // a sum of fewer terms costs less than turning it round
     constexpr std::int64_t kMost = std::int64_t{1} << 20;  // more panels leave the cache in between
-    if (kernel_.run == nullptr || g.patch() < kFewest) return 0;
+    if (at_once_ == 0 || g.patch() < kFewest) return 0;
     const std::int64_t panels = kernel_.panels(g.group_out()) * panel();
     if (panels > kMost) return 0;
     return panels + kernel_.width + at_once_ * (g.group_in() * plane_ + g.pixels() * kernel_.width);
@@ -174,7 +182,8 @@ class ForwardTiles {
 
   const ConvGeometry g;
   const tiles::Kernel kernel_;
-  std::int64_t every_ = 0, row_ = 0, plane_ = 0, at_once_ = 0;
+  std::int64_t every_ = 0, row_ = 0, plane_ = 0;
+  std::int64_t at_once_ = 0;  // images; 0 if tiles do not fit
 };
 
 // The gradient of the weights of a batch, group by group. The work space holds sums as panels of
@@ -184,14 +193,14 @@ class WeightTiles {
  public:
   explicit WeightTiles(const ConvGeometry& geometry)
       : g(geometry), kernel_(tiles::Kernel::fit(g.group_in(), g.group_out())) {
-    if (kernel_.run == nullptr) return;
+    if (kernel_.run == nullptr || is_mostly_padding(g)) return;
     row_ = padded_width(g) * g.group_in();
     image_ = padded_rows(g) * row_;
     at_once_ = images_in_cache(g, image_ + g.pixels() * kernel_.width);
   }
 
   std::int64_t size() const {
-    if (kernel_.run == nullptr || g.group_in() % kernel_.rows != 0) return 0;
+    if (at_once_ == 0 || g.group_in() % kernel_.rows != 0) return 0;
     return kernel_.panels(g.group_out()) * (sums() + at_once_ * grads()) + at_once_ * image_ +
            g.plane() * g.group_in();
   }
@@ -292,7 +301,8 @@ class WeightTiles {
 
   const ConvGeometry g;
   const tiles::Kernel kernel_;
-  std::int64_t row_ = 0, image_ = 0, at_once_ = 0;
+  std::int64_t row_ = 0, image_ = 0;
+  std::int64_t at_once_ = 0;  // images; 0 if tiles do not fit
 };
 
 // The convolution that gives the gradient of the images of another one.
