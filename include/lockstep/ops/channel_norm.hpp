@@ -150,7 +150,7 @@ struct InverseDeviationOp {
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor root = saved(y);
     if (is_grad_enabled()) return grad * (square(root) * root) * -0.5;
-    return map_floating<InverseRootGradient>(name, grad, root);
+    return map_elements<InverseRootGradient>(name, grad, root);
   }
 };
 

@@ -109,11 +109,16 @@ Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
   return map_pairs(kMapping, operation, a, b, &f);
 }
 
-// The same for F of the type that floating-point tensors of a's dtype are computed in.
-template <template <class> class F>
-Tensor map_floating(const char* operation, const Tensor& a, const Tensor& b) {
-  return compute_floating(a.dtype(), operation,
-                          [&]<class T>(T) { return map<T, T>(operation, a, b, F<T>{}); });
+// The same for F of the type that tensors of this dtype are computed in.
+template <template <class> class F, bool takes_integers = false>
+Tensor map_elements(const char* operation, const Tensor& x) {
+  return compute_elements<takes_integers>(x.dtype(), operation,
+                                          [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
+}
+template <template <class> class F, bool takes_integers = false>
+Tensor map_elements(const char* operation, const Tensor& a, const Tensor& b) {
+  return compute_elements<takes_integers>(
+      a.dtype(), operation, [&]<class T>(T) { return map<T, T>(operation, a, b, F<T>{}); });
 }
 
 // `value` as an element of `dtype` has it, if that is of half precision; else as it is.

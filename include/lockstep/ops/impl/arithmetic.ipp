@@ -61,8 +61,7 @@ struct MulOp {
     shape_b = b.sizes();
     if (b.requires_grad()) saved_a = a;
     if (a.requires_grad()) saved_b = b;
-    return compute_numeric(a.dtype(), name,
-                           [&]<class T>(T) { return map<T, T>(name, a, b, Times<T>{}); });
+    return map_elements<Times, true>(name, a, b);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;
@@ -84,7 +83,7 @@ struct DivOp {
     shape_b = b.sizes();
     if (b.requires_grad()) saved_a = a;
     saved_b = b;
-    return map_floating<Over>(name, a, b);
+    return map_elements<Over>(name, a, b);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;

@@ -8,11 +8,9 @@
 #include <lockstep/ops/gelu.hpp>
 #include <lockstep/ops/kernels/gelu_kernels.hpp>
 #include <lockstep/ops/pointwise.hpp>
-#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
-#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -38,8 +36,8 @@ struct GeluBackwardOp {
   Tensor forward(const Tensor& from, const Tensor& input) {
     grad = from;
     x = input;
-    return Approximate ? map_floating<GeluTanhGradient>(name, from, input)
-                       : map_floating<GeluGradient>(name, from, input);
+    return Approximate ? map_elements<GeluTanhGradient>(name, from, input)
+                       : map_elements<GeluGradient>(name, from, input);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& second) const {
     std::array<Tensor, 2> grads;
@@ -60,10 +58,7 @@ struct GeluOp {
 
   Tensor forward(const Tensor& input) {
     x = input;
-    return compute_floating(input.dtype(), name, [&]<class T>(T) {
-      using F = std::conditional_t<Approximate, GeluTanh<T>, Gelu<T>>;
-      return map<T, T>(input, F{});
-    });
+    return Approximate ? map_elements<GeluTanh>(name, input) : map_elements<Gelu>(name, input);
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     return apply(GeluBackwardOp<Approximate>{}, grad, saved(x));

@@ -175,7 +175,7 @@ struct OfPairs {
   Tensor forward(const Tensor& input, const Tensor& wanted) {
     x = input;
     target = wanted;
-    return map_floating<F>(Op::name, input, wanted);
+    return map_elements<F>(Op::name, input, wanted);
   }
 };
 

@@ -16,12 +16,10 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
 #include <cstdint>
-#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -34,10 +32,8 @@ struct ExtremumOp {
   Tensor forward(const Tensor& a, const Tensor& b) {
     saved_a = a;
     saved_b = b;
-    return compute_numeric(a.dtype(), name, [&]<class T>(T) {
-      using F = std::conditional_t<Greater, Maximum<T>, Minimum<T>>;
-      return map<T, T>(name, a, b, F{});
-    });
+    return Greater ? map_elements<Maximum, true>(name, a, b)
+                   : map_elements<Minimum, true>(name, a, b);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     const Tensor a = saved(saved_a);
@@ -55,8 +51,8 @@ struct ExtremumOp {
   }
   // What `mine` gets of the gradient; constant around it.
   static Tensor share(const Tensor& mine, const Tensor& other) {
-    return Greater ? map_floating<MaximumShare>(name, mine, other)
-                   : map_floating<MaximumShare>(name, other, mine);
+    return Greater ? map_elements<MaximumShare>(name, mine, other)
+                   : map_elements<MaximumShare>(name, other, mine);
   }
 };
 

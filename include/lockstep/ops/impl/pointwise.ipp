@@ -22,12 +22,6 @@
 
 namespace lockstep::detail {
 
-template <template <class> class F, bool takes_integers = false>
-Tensor map_elements(const char* operation, const Tensor& x) {
-  return compute_elements<takes_integers>(x.dtype(), operation,
-                                          [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
-}
-
 // What an operation of F begins with whose derivative is written with its result.
 template <class Op, template <class> class F>
 struct OfResult {
@@ -153,7 +147,7 @@ struct TanhOp : OfResult<TanhOp, Tanh> {
   static constexpr const char* name = "tanh";
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
-    if (!is_grad_enabled()) return map_floating<TanhGradient>(name, grad, result);
+    if (!is_grad_enabled()) return map_elements<TanhGradient>(name, grad, result);
     return grad * (1 - result * result);
   }
 };
@@ -162,7 +156,7 @@ struct SigmoidOp : OfResult<SigmoidOp, Sigmoid> {
   static constexpr const char* name = "sigmoid";
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
-    if (!is_grad_enabled()) return map_floating<SigmoidGradient>(name, grad, result);
+    if (!is_grad_enabled()) return map_elements<SigmoidGradient>(name, grad, result);
     return grad * ((1 - result) * result);
   }
 };
@@ -171,7 +165,7 @@ struct SiluOp : OfInput<SiluOp, Silu> {
   static constexpr const char* name = "silu";
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor input = saved(x);
-    if (!is_grad_enabled()) return map_floating<SiluGradient>(name, grad, input);
+    if (!is_grad_enabled()) return map_elements<SiluGradient>(name, grad, input);
     const Tensor part = sigmoid(input);
     return grad * (part * (1 + input * (1 - part)));
   }
