@@ -7,10 +7,12 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/loss.hpp>
@@ -31,12 +33,13 @@
 namespace lockstep::detail {
 
 // Where the classes are: dimension 1, or the only one of an input without a batch.
-inline std::size_t class_dim(const Tensor& input) { return input.dim() == 1 ? 0 : 1; }
+inline std::size_t class_dim(const Shape& input) { return input.size() == 1 ? 0 : 1; }
+inline Axis class_axis(const Shape& input) { return {input, class_dim(input)}; }
 
 // The shape of one loss a row.
 inline Shape row_shape(const Tensor& input) {
   Shape shape = input.sizes();
-  shape.erase(class_dim(input));
+  shape.erase(class_dim(shape));
   return shape;
 }
 
@@ -73,9 +76,8 @@ struct NllGradOp {
 
   Tensor forward(const Tensor& grad, const Tensor& labels) {
     target = labels;
-    const Axis axis(shape, shape.size() == 1 ? 0 : 1);
-    return call_floating<ClassGradCall>(name, shape, grad, Tensor(), labels, TheResult(), axis,
-                                        reduction);
+    return call_floating<ClassGradCall>(name, shape, grad, Tensor(), labels, TheResult(),
+                                        class_axis(shape), reduction);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad);
 };
@@ -91,8 +93,7 @@ struct NllLossOp {
     target = labels;
     const Shape reduced = reduction == Reduction::none ? row_shape(log_probs) : Shape{};
     return call_floating<ClassLossCall>(name, reduced, log_probs, labels, AlsoWritten{},
-                                        TheResult(), Axis(shape, class_dim(log_probs)), reduction,
-                                        false);
+                                        TheResult(), class_axis(shape), reduction, false);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
     return {apply(NllGradOp{reduction, shape}, grad, saved(target)), Tensor()};
@@ -118,8 +119,7 @@ struct CrossEntropyOp {
     const Shape reduced = reduction == Reduction::none ? row_shape(logits) : Shape{};
     probs = empty_on(current_stream(logits.device()), logits.sizes(), logits.dtype());
     return call_floating<ClassLossCall>(name, reduced, logits, labels, AlsoWritten{probs},
-                                        TheResult(), Axis(logits.sizes(), class_dim(logits)),
-                                        reduction, true);
+                                        TheResult(), class_axis(logits.sizes()), reduction, true);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
     const Tensor logits = saved(x);
@@ -127,10 +127,10 @@ struct CrossEntropyOp {
     const Shape& shape = logits.sizes();
     if (!is_grad_enabled()) {
       return {call_floating<ClassGradCall>(name, shape, grad, probs, labels, TheResult(),
-                                           Axis(shape, class_dim(logits)), reduction),
+                                           class_axis(shape), reduction),
               Tensor()};
     }
-    const std::size_t dim = class_dim(logits);
+    const std::size_t dim = class_dim(shape);
     const Tensor less_one =
         apply(NllGradOp{Reduction::sum, shape}, ones({}, logits.options()), labels);
     Tensor above = spread_gradient(grad, reduction, labels.numel());
@@ -210,69 +210,77 @@ inline void check_pairs(const char* operation, const Tensor& input, const Tensor
                     input.sizes(), " does not fit a target of shape ", target.sizes());
 }
 
+// loss(input, target), once both are checked; half precision is computed as loss.hpp says.
+inline Tensor loss_of(const char* operation,
+                      void (*check_both)(const char*, const Tensor&, const Tensor&),
+                      const Tensor& input, const Tensor& target,
+                      FunctionRef<Tensor(const Tensor&, const Tensor&)> loss) {
+  if (is_autocast_enabled()) {
+    return autocast_to_f32(
+        [&](const Tensor& x, const Tensor& y) {
+          return loss_of(operation, check_both, x, y, loss);
+        },
+        input, target);
+  }
+  check_both(operation, input, target);
+  if (is_half_precision(input.dtype())) return half_through_f32(loss, input, target);
+  return loss(input, target);
+}
+
+// The same of pairs of elements, of which `losses` has one each.
+inline Tensor loss_of_pairs(const char* operation, const Tensor& input, const Tensor& target,
+                            Reduction reduction,
+                            FunctionRef<Tensor(const Tensor&, const Tensor&)> losses) {
+  return loss_of(operation, check_pairs, input, target, [&](const Tensor& x, const Tensor& y) {
+    return reduce_rows(losses(x, y), reduction);
+  });
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  if (is_autocast_enabled()) return detail::autocast_to_f32(nll_loss, input, target, reduction);
-  detail::check_class_loss("nll_loss", input, target);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(nll_loss, input, target, reduction);
-  }
-  return apply(detail::NllLossOp{reduction}, input, target);
+  return detail::loss_of(
+      "nll_loss", detail::check_class_loss, input, target,
+      [&](const Tensor& x, const Tensor& y) { return apply(detail::NllLossOp{reduction}, x, y); });
 }
 
 LOCKSTEP_INLINE Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction,
                                      double label_smoothing) {
-  if (is_autocast_enabled()) {
-    return detail::autocast_to_f32(cross_entropy, input, target, reduction, label_smoothing);
-  }
-  detail::check_class_loss("cross_entropy", input, target);
   check<ValueError>(label_smoothing >= 0 && label_smoothing <= 1,
                     "cross_entropy: expected a label_smoothing from 0 to 1, got ", label_smoothing);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(cross_entropy, input, target, reduction, label_smoothing);
-  }
-  if (label_smoothing == 0) return apply(detail::CrossEntropyOp{reduction}, input, target);
-  const auto dim = static_cast<std::int64_t>(detail::class_dim(input));
-  const Tensor log_probs = log_softmax(input, dim);
-  return nll_loss(log_probs, target, reduction) * (1 - label_smoothing) -
-         detail::reduce_rows(mean(log_probs, {dim}), reduction) * label_smoothing;
+  const auto loss = [&](const Tensor& x, const Tensor& y) {
+    if (label_smoothing == 0) return apply(detail::CrossEntropyOp{reduction}, x, y);
+    const auto dim = static_cast<std::int64_t>(detail::class_dim(x.sizes()));
+    const Tensor log_probs = log_softmax(x, dim);
+    return nll_loss(log_probs, y, reduction) * (1 - label_smoothing) -
+           detail::reduce_rows(mean(log_probs, {dim}), reduction) * label_smoothing;
+  };
+  return detail::loss_of("cross_entropy", detail::check_class_loss, input, target, loss);
 }
 
 LOCKSTEP_INLINE Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  if (is_autocast_enabled()) return detail::autocast_to_f32(mse_loss, input, target, reduction);
-  detail::check_pairs("mse_loss", input, target);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(mse_loss, input, target, reduction);
-  }
-  return apply(detail::MseLossOp{reduction}, input, target);
+  return detail::loss_of(
+      "mse_loss", detail::check_pairs, input, target,
+      [&](const Tensor& x, const Tensor& y) { return apply(detail::MseLossOp{reduction}, x, y); });
 }
 
 LOCKSTEP_INLINE Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  if (is_autocast_enabled()) return detail::autocast_to_f32(l1_loss, input, target, reduction);
-  detail::check_pairs("l1_loss", input, target);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(l1_loss, input, target, reduction);
-  }
-  return detail::reduce_rows(abs(input - target), reduction);
+  return detail::loss_of_pairs("l1_loss", input, target, reduction,
+                               [](const Tensor& x, const Tensor& y) { return abs(x - y); });
 }
 
 LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
                                       Reduction reduction, double beta) {
   check<ValueError>(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
   if (beta == 0) return l1_loss(input, target, reduction);
-  if (is_autocast_enabled()) {
-    return detail::autocast_to_f32(smooth_l1_loss, input, target, reduction, beta);
-  }
-  detail::check_pairs("smooth_l1_loss", input, target);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(smooth_l1_loss, input, target, reduction, beta);
-  }
-  const Tensor difference = input - target;
-  const Tensor part = clamp(difference / beta, -1, 1);
-  return detail::reduce_rows(part * (difference - part * (beta / 2)), reduction);
+  return detail::loss_of_pairs("smooth_l1_loss", input, target, reduction,
+                               [beta](const Tensor& x, const Tensor& y) {
+                                 const Tensor difference = x - y;
+                                 const Tensor part = clamp(difference / beta, -1, 1);
+                                 return part * (difference - part * (beta / 2));
+                               });
 }
 
 LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
@@ -281,24 +289,17 @@ LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& t
                     "binary_cross_entropy: under autocast the probabilities may have been rounded "
                     "to 0 and 1: use binary_cross_entropy_with_logits in place of it and of the "
                     "sigmoid, or switch autocast off for both");
-  detail::check_pairs("binary_cross_entropy", input, target);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(binary_cross_entropy, input, target, reduction);
-  }
-  return detail::reduce_rows(apply(detail::BinaryCrossEntropyOp{}, input, target), reduction);
+  return detail::loss_of_pairs(
+      "binary_cross_entropy", input, target, reduction,
+      [](const Tensor& x, const Tensor& y) { return apply(detail::BinaryCrossEntropyOp{}, x, y); });
 }
 
 LOCKSTEP_INLINE Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                                         Reduction reduction) {
-  if (is_autocast_enabled()) {
-    return detail::autocast_to_f32(binary_cross_entropy_with_logits, input, target, reduction);
-  }
-  detail::check_pairs("binary_cross_entropy_with_logits", input, target);
-  if (detail::is_half_precision(input.dtype())) {
-    return detail::half_through_f32(binary_cross_entropy_with_logits, input, target, reduction);
-  }
-  return detail::reduce_rows(apply(detail::BinaryCrossEntropyOfLogitOp{}, input, target),
-                             reduction);
+  return detail::loss_of_pairs("binary_cross_entropy_with_logits", input, target, reduction,
+                               [](const Tensor& x, const Tensor& y) {
+                                 return apply(detail::BinaryCrossEntropyOfLogitOp{}, x, y);
+                               });
 }
 
 }  // namespace lockstep
