@@ -5,6 +5,7 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/channel_sum.hpp>
@@ -12,11 +13,13 @@
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
+#include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -91,6 +94,22 @@ struct ChannelAffineOp {
 inline Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mean,
                              const Tensor& scale, const Tensor& shift) {
   return lockstep::apply(ChannelAffineOp{dim}, x, mean, scale, shift);
+}
+
+// x · weight[c] + bias[c] along dimension 1; both may be undefined.
+inline Tensor with_affine(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (!weight.defined() && !bias.defined()) return x;
+  return channel_affine(x, 1, {}, weight.defined() ? weight : ones_like(bias), bias);
+}
+
+// Throws unless a parameter or a statistic of a normalisation is absent, or of the input's kind and
+// of `shape`.
+inline void check_norm_operand(const char* operation, const char* name, const Tensor& tensor,
+                               const Tensor& x, const Shape& shape) {
+  if (!tensor.defined()) return;
+  check_same_kind(operation, "the input", x, name, tensor);
+  check<ShapeError>(tensor.sizes() == shape, operation, ": expected ", name, " to be of shape ",
+                    shape, ", got ", tensor.sizes(), " for an input of shape ", x.sizes());
 }
 
 // The mean of each channel and its variance, the mean of (x − mean)²; both 0 where it is empty.

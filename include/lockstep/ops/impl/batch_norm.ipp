@@ -244,14 +244,6 @@ struct BatchNormOp {
   }
 };
 
-inline void check_channels(const char* name, const Tensor& tensor, const Tensor& x) {
-  if (!tensor.defined()) return;
-  check_same_kind("batch_norm", "the input", x, name, tensor);
-  check<ShapeError>(tensor.sizes() == Shape{x.size(1)}, "batch_norm: expected ", name,
-                    " to be of shape ", Shape{x.size(1)}, ", got ", tensor.sizes(),
-                    " for an input of shape ", x.sizes());
-}
-
 LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
                                        const RunningStatistics& running, const Tensor& weight,
                                        const Tensor& bias, bool training, double eps) {
@@ -266,10 +258,11 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
       running.mean.defined() == running.var.defined() && (training || running.mean.defined()),
       "batch_norm: expected running_mean and running_var to be defined when "
       "training is false, and both or none when it is true");
-  check_channels("running_mean", running.mean, x);
-  check_channels("running_var", running.var, x);
-  check_channels("weight", weight, x);
-  check_channels("bias", bias, x);
+  const Shape channels{x.size(1)};
+  check_norm_operand("batch_norm", "running_mean", running.mean, x, channels);
+  check_norm_operand("batch_norm", "running_var", running.var, x, channels);
+  check_norm_operand("batch_norm", "weight", weight, x, channels);
+  check_norm_operand("batch_norm", "bias", bias, x, channels);
 
   if (!training) {
     const bool saves_mean = is_grad_enabled() && weight.defined() && weight.requires_grad();

@@ -3,7 +3,6 @@
 
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/group_norm.hpp>
@@ -13,12 +12,10 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/half.hpp>
-#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 namespace lockstep {
 
@@ -36,22 +33,12 @@ LOCKSTEP_INLINE Tensor group_norm(const Tensor& x, std::int64_t num_groups, cons
   const std::int64_t channels = x.size(1);
   check<ValueError>(num_groups >= 1 && channels % num_groups == 0, "group_norm: ", channels,
                     " channels cannot be divided into ", num_groups, " groups");
-  for (const auto& [name, each] : {std::pair<const char*, const Tensor&>("weight", weight),
-                                   std::pair<const char*, const Tensor&>("bias", bias)}) {
-    if (!each.defined()) continue;
-    detail::check_same_kind("group_norm", "the input", x, name, each);
-    check<ShapeError>(each.sizes() == Shape{channels}, "group_norm: expected ", name,
-                      " to be of shape ", Shape{channels}, ", got ", each.sizes());
-  }
+  detail::check_norm_operand("group_norm", "weight", weight, x, {channels});
+  detail::check_norm_operand("group_norm", "bias", bias, x, {channels});
   const std::int64_t rows = x.size(0) * num_groups;
   const std::int64_t width = x.numel() / std::max<std::int64_t>(rows, 1);
-  Tensor y = layer_norm(x.reshape({rows, width}), {width}, {}, {}, eps).reshape(x.sizes());
-  if (weight.defined()) return detail::channel_affine(y, 1, {}, weight, bias);
-  if (!bias.defined()) return y;
-  Shape one_each = x.sizes();
-  std::fill(one_each.begin(), one_each.end(), 1);
-  one_each[1] = channels;
-  return y + bias.reshape(one_each);
+  const Tensor y = layer_norm(x.reshape({rows, width}), {width}, {}, {}, eps).reshape(x.sizes());
+  return detail::with_affine(y, weight, bias);
 }
 
 }  // namespace lockstep

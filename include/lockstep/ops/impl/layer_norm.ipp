@@ -33,14 +33,6 @@
 
 namespace lockstep::detail {
 
-inline void check_normalized(const char* name, const Tensor& tensor, const Tensor& x,
-                             const Shape& normalized) {
-  if (!tensor.defined()) return;
-  check_same_kind("layer_norm", "the input", x, name, tensor);
-  check<ShapeError>(tensor.sizes() == normalized, "layer_norm: expected ", name,
-                    " to be of shape normalized_shape = ", normalized, ", got ", tensor.sizes());
-}
-
 inline bool ends_with(const Shape& shape, const Shape& end) {
   return shape.size() >= end.size() && std::equal(end.begin(), end.end(), shape.end() - end.size());
 }
@@ -51,14 +43,9 @@ inline Tensor composed_layer_norm(const Tensor& x, const Shape& normalized_shape
   const std::int64_t width = numel(normalized_shape);
   const Tensor flat = x.reshape({x.numel() / std::max<std::int64_t>(width, 1), width});
   const Moments moments = channel_moments(flat, 0);
-  Tensor y = channel_affine(flat, 0, moments.mean, inverse_deviation(moments.var, eps), {});
-  if (weight.defined()) {
-    const Tensor shift = bias.defined() ? bias.reshape({width}) : bias;
-    y = channel_affine(y, 1, {}, weight.reshape({width}), shift);
-  } else if (bias.defined()) {
-    y = y + bias.reshape({width});
-  }
-  return y.reshape(x.sizes());
+  const Tensor y = channel_affine(flat, 0, moments.mean, inverse_deviation(moments.var, eps), {});
+  const auto row = [width](const Tensor& t) { return t.defined() ? t.reshape({width}) : t; };
+  return with_affine(y, row(weight), row(bias)).reshape(x.sizes());
 }
 
 struct LayerNormOp {
@@ -130,9 +117,8 @@ LOCKSTEP_INLINE Tensor layer_norm(const Tensor& x, const Shape& normalized_shape
   check<ShapeError>(!normalized_shape.empty() && detail::ends_with(x.sizes(), normalized_shape),
                     "layer_norm: expected an input whose last dimensions are normalized_shape = ",
                     normalized_shape, ", got ", x.sizes());
-  detail::check_normalized("weight", weight, x, normalized_shape);
-  detail::check_normalized("bias", bias, x, normalized_shape);
-
+  detail::check_norm_operand("layer_norm", "weight", weight, x, normalized_shape);
+  detail::check_norm_operand("layer_norm", "bias", bias, x, normalized_shape);
   return lockstep::apply(detail::LayerNormOp{normalized_shape, eps}, x, weight, bias);
 }
 
