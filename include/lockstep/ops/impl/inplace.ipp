@@ -7,6 +7,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/function_ref.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -17,6 +18,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -57,43 +59,30 @@ inline Tensor stretched(const Tensor& source, const Shape& shape, const char* op
   return make_view(source, shape, broadcast_strides(source, shape), source.impl()->offset);
 }
 
-// Runs `change` on the tensor if it is contiguous, else on a contiguous copy that is copied back.
-template <class Change>
-void change_packed(const Tensor& tensor, const Change& change) {
-  if (tensor.is_contiguous()) return change(tensor);
-  const Tensor copy = packed(tensor);
-  change(copy);
-  copy_into(tensor, copy);
-}
-
-// Runs `change` on the tensor or, if it is of half precision, on an f32 copy that is rounded back.
-template <class Change>
-void change_wide(const Tensor& tensor, const Change& change) {
-  const Tensor wide = widened(tensor);
-  change(wide);
-  if (!wide.is_same(tensor)) copy_into(tensor, wide);
+// After a change of `changed`: the tensor itself, or a copy that a kernel could write.
+inline void put_back(const Tensor& tensor, const Tensor& changed) {
+  if (!changed.is_same(tensor)) copy_into(tensor, changed);
 }
 
 // Makes each element an F of itself and of the number.
 template <template <class> class F, bool kFloatingAlone = false>
 void change_each(const char* operation, const Tensor& tensor, Scalar number) {
   check_changeable(tensor, operation);
-  change_wide(tensor, [&](const Tensor& wide) {
-    const auto change = [&]<class T>(T) {
-      using Kernel = UnaryKernel<T, T, BindRight<T, F<T>>>;
-      const Stream stream = current_stream(wide.device());
-      const T operand = scalar<T>(operation, number);
-      change_packed(wide, [&](const Tensor& data) {
-        launch(stream, static_cast<std::size_t>(data.numel()),
-               Kernel{input<T>(data), output<T>(data, stream), {{}, operand}});
-      });
-    };
-    if constexpr (kFloatingAlone) {
-      dispatch_floating(wide.dtype(), operation, change);
-    } else {
-      dispatch_numeric(wide.dtype(), operation, change);
-    }
-  });
+  const PackedWide wide(tensor);
+  const Tensor& data = *wide;
+  const auto change = [&]<class T>(T) {
+    using Kernel = UnaryKernel<T, T, BindRight<T, F<T>>>;
+    const Stream stream = current_stream(data.device());
+    const T operand = scalar<T>(operation, number);
+    launch(stream, static_cast<std::size_t>(data.numel()),
+           Kernel{input<T>(data), output<T>(data, stream), {{}, operand}});
+  };
+  if constexpr (kFloatingAlone) {
+    dispatch_floating(data.dtype(), operation, change);
+  } else {
+    dispatch_numeric(data.dtype(), operation, change);
+  }
+  put_back(tensor, data);
 }
 
 inline void check_update(const char* operation, const Tensor& tensor, const Tensor& after) {
@@ -102,8 +91,8 @@ inline void check_update(const char* operation, const Tensor& tensor, const Tens
 }
 
 // Makes the tensor, which is recorded or becomes so, the result of `change`.
-template <class Change>
-void record_update(const char* operation, const Tensor& tensor, const Change& change) {
+inline void record_update(const char* operation, const Tensor& tensor,
+                          FunctionRef<Tensor(const Tensor&)> change) {
   TensorImpl& impl = *tensor.impl();
   check<AutogradError>(!impl.requires_grad || impl.grad_fn, operation,
                        ": a leaf that requires grad is being changed in place: do it under "
@@ -129,9 +118,8 @@ void record_update(const char* operation, const Tensor& tensor, const Change& ch
   if (old) move_retained(old, number, tensor);
 }
 
-template <class Change>
-const Tensor& update(const char* operation, const Tensor& tensor, bool recorded,
-                     const Change& change) {
+inline const Tensor& update(const char* operation, const Tensor& tensor, bool recorded,
+                            FunctionRef<Tensor(const Tensor&)> change) {
   check_defined(operation, "the tensor", tensor);
   if (recorded || is_recorded(tensor)) {
     record_update(operation, tensor, change);
@@ -185,8 +173,9 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) co
     dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
   }
   const Tensor part = detail::apart_from(*this, detail::stretched(other, sizes(), "add_"));
-  detail::change_packed(*this,
-                        [&](const Tensor& total) { detail::add_in_place(total, part, alpha); });
+  const detail::Packed total(*this);
+  detail::add_in_place(*total, part, alpha);
+  detail::put_back(*this, *total);
   return *this;
 }
 
