@@ -70,7 +70,7 @@ void conv(benchmark::State& state, Pass pass) {
   const Tensor weight = filled(state, {out, in, 5, 5});
   const Tensor bias = filled(state, {out});
   const Tensor grad = filled(state, {batch, out, side - 4, side - 4});
-  const detail::ConvGeometry g = detail::conv_geometry(x, weight, 1, 0);
+  const detail::ConvGeometry g = detail::conv_geometry(x, weight, 1, 0, 1, 1);
   for (auto _ : state) {
     switch (pass) {
       case Pass::forward:

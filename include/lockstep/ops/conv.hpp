@@ -2,9 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/device/stream.hpp>
 #include <lockstep/ops/size2d.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -12,10 +10,6 @@
 namespace lockstep {
 
 namespace detail {
-
-// Work space of `count` elements for the host's algorithm. Its memory goes back in stream order as
-// soon as the handle dies. Empty on a GPU, whose library asks for its own.
-Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype);
 
 // Throws a ValueError unless they are as a convolution needs them.
 void check_conv_sizes(const char* name, Size2d stride, Size2d padding, Size2d dilation);

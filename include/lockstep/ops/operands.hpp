@@ -78,6 +78,12 @@ inline Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> 
   return fits ? *slot : empty_on(stream, shape, dtype);
 }
 
+// Work space of `count` elements for the host's algorithm. Its memory goes back in stream order as
+// soon as the handle dies. Empty on a GPU, whose library asks for its own.
+inline Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
+  return empty_on(stream, {stream.device().is_cpu() ? count : 0}, dtype);
+}
+
 // What a kernel reads of a tensor with any strides: everything from its first to its last element.
 template <class T>
 View<const T> strided_input(const Tensor& tensor) {

@@ -14,7 +14,6 @@
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/composed_grads.hpp>
-#include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
@@ -132,11 +131,11 @@ inline Tensor with_packed_rows(const Tensor& x) {
   return good ? x : packed(x);
 }
 
+// With rows at least so many elements apart: a single one may have any stride.
 template <class T>
-HeadMatrices<T> head_matrices(View<T> all, const Shape& strides, std::int64_t columns) {
+HeadMatrices<T> head_matrices(View<T> all, const Shape& strides, std::int64_t least) {
   const std::size_t last = strides.size() - 1;
-  return {all, Shape(std::span(strides.begin(), last - 1)),
-          std::max<std::int64_t>(strides[last - 1], std::max<std::int64_t>(columns, 1)),
+  return {all, Shape(std::span(strides.begin(), last - 1)), std::max(strides[last - 1], least),
           strides[last]};
 }
 
@@ -154,10 +153,7 @@ HeadMatrices<T> heads_written(const Tensor& x, const Stream& stream) {
 
 template <class T>
 HeadMatrices<const T> mask_read(const Tensor& mask, const Shape& shape) {
-  const Shape strides = broadcast_strides(mask, shape);
-  const std::size_t last = strides.size() - 1;
-  return {strided_input<T>(mask), Shape(std::span(strides.begin(), last - 1)), strides[last - 1],
-          strides[last]};
+  return head_matrices(strided_input<T>(mask), broadcast_strides(mask, shape), 0);
 }
 
 // Attention in blocks. All operands are on one host device, in f32 or f64, of one batch and not

@@ -5,6 +5,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
@@ -15,6 +16,7 @@
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -26,10 +28,6 @@
 #include <utility>
 
 namespace lockstep::detail {
-
-LOCKSTEP_INLINE Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
-  return empty_on(stream, {stream.device().is_cpu() ? count : 0}, dtype);
-}
 
 inline Shape result_shape(ConvPass pass, const ConvGeometry& g) {
   if (pass == ConvPass::forward) return {g.batch, g.out_channels, g.out_height, g.out_width};
@@ -56,9 +54,9 @@ struct ConvOp {
   Tensor forward(const Tensor& left, const Tensor& right, const Tensor& bias) {
     first = left;
     second = right;
-    const Tensor in = packed_wide(left);
-    const Tensor other = packed_wide(right);
-    const Tensor add = bias.defined() ? packed_wide(bias) : bias;
+    const PackedWide in(left);
+    const PackedWide other(right);
+    const PackedWide add(bias);
     const Stream stream = current_stream(left.device());
     return compute_floating(left.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_at(std::exchange(slot, nullptr), {&left, &right}, stream,
@@ -68,7 +66,7 @@ struct ConvOp {
       if (pass == ConvPass::weight_grad) size += g.transposed_size();
       const Tensor work = workspace(stream, tiles > 0 ? tiles : size, dtype_of<T>);
       launch_call(stream,
-                  ConvCall<T, pass>{input<T>(in), input<T>(other), optional_input<T>(add),
+                  ConvCall<T, pass>{input<T>(*in), input<T>(*other), optional_input<T>(*add),
                                     output<T>(work, stream), output<T>(out, stream), g, tiles > 0});
       return out;
     });
@@ -114,7 +112,7 @@ LOCKSTEP_INLINE void check_conv_sizes(const char* name, Size2d stride, Size2d pa
 
 // The geometry of a convolution whose arguments fit each other, which is checked; x has a batch.
 inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d stride,
-                                  Size2d padding, Size2d dilation = 1, std::int64_t groups = 1) {
+                                  Size2d padding, Size2d dilation, std::int64_t groups) {
   const Shape& in = x.sizes();
   const Shape& w = weight.sizes();
   check<ValueError>(groups >= 1, "conv2d: expected groups of at least 1, got ", groups);

@@ -171,11 +171,9 @@ struct ConvCall {
       if (g.images_at_once() > 1) {
         multiply(images, count, weight, T(0), results());
         scatter_results(count, to);
-      } else if (bias.data != nullptr) {
-        fill_bias(1, to);
-        multiply(images, count, weight, T(1), to);
       } else {
-        multiply(images, count, weight, T(0), to);
+        if (bias.data != nullptr) fill_bias(1, to);
+        multiply(images, count, weight, bias.data == nullptr ? T(0) : T(1), to);
       }
     }
   }
