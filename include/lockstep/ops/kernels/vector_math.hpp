@@ -42,16 +42,15 @@ void log(const float* in, float* out, std::size_t n, Instructions by = best_inst
 void log(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 void tanh(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void tanh(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
-void erf(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
-void erf(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
-// erf(x · √½), of which the normal distribution function is made
-void normal_erf(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
-void normal_erf(const double* in, double* out, std::size_t n,
-                Instructions by = best_instructions());
 void sqrt(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void sqrt(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 // 1 / (1 + exp(−x)); that of f32 is in vector_rows.hpp
 void sigmoid(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
+// erf(x · √½), of which the normal distribution function is made. With vectors f32 does not come
+// here: it has gelu in vector_rows.hpp.
+void normal_erf(const float* in, float* out, std::size_t n);
+void normal_erf(const double* in, double* out, std::size_t n,
+                Instructions by = best_instructions());
 
 }  // namespace lockstep::detail::vectorized
 

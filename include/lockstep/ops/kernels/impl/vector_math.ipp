@@ -23,7 +23,6 @@ T one_normal_erf(T x) {
 LOCKSTEP_ONE(exp)
 LOCKSTEP_ONE(log)
 LOCKSTEP_ONE(tanh)
-LOCKSTEP_ONE(erf)
 LOCKSTEP_ONE(sqrt)
 #undef LOCKSTEP_ONE
 
@@ -110,6 +109,22 @@ LOCKSTEP_VECTOR_ROOT("avx512f,avx512dq", Doubles8, "vsqrtpd")
 LOCKSTEP_VECTOR_OVERLOAD(sqrt, float, Floats4, Floats8, Floats16)
 LOCKSTEP_VECTOR_OVERLOAD(sqrt, double, Doubles2, Doubles4, Doubles8)
 
+// Scaled in the register: a vector that is read just after narrower ones were written there has to
+// wait for them. erf_of is called by a pointer, as in the loops, since it is compiled for fewer
+// instructions.
+#define LOCKSTEP_NORMAL_ERF(INSTRUCTIONS, V, ERF)             \
+  V erf_of(V) __asm__(ERF);                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline V normal_erf_of(V x) { \
+    V (*const function)(V) = erf_of;                          \
+    return function(x * kSqrtHalf);                           \
+  }
+LOCKSTEP_NORMAL_ERF("sse2", Doubles2, "_ZGVbN2v_erf")
+LOCKSTEP_NORMAL_ERF("avx2,fma", Doubles4, "_ZGVdN4v_erf")
+LOCKSTEP_NORMAL_ERF("avx512f,avx512dq", Doubles8, "_ZGVeN8v_erf")
+#undef LOCKSTEP_NORMAL_ERF
+
+LOCKSTEP_VECTOR_OVERLOAD(normal_erf, double, Doubles2, Doubles4, Doubles8)
+
 #else
 
 #define LOCKSTEP_VECTOR_FUNCTION(NAME)  \
@@ -123,36 +138,19 @@ LOCKSTEP_VECTOR_OVERLOAD(sqrt, double, Doubles2, Doubles4, Doubles8)
 LOCKSTEP_INLINE Instructions best_instructions() { return Instructions::scalar; }
 
 LOCKSTEP_VECTOR_FUNCTION(sqrt)
+LOCKSTEP_VECTOR_OVERLOAD(normal_erf, double)
 
 #endif
 
 LOCKSTEP_VECTOR_FUNCTION(exp)
 LOCKSTEP_VECTOR_FUNCTION(log)
 LOCKSTEP_VECTOR_FUNCTION(tanh)
-LOCKSTEP_VECTOR_FUNCTION(erf)
-#if defined(LOCKSTEP_LIBMVEC)
-// Scaled in the register: a vector that is read just after narrower ones were written there has to
-// wait for them. erf_of is called by a pointer, as in the loops, since it is compiled for fewer
-// instructions.
-#define LOCKSTEP_NORMAL_ERF(INSTRUCTIONS, V, T)               \
-  [[gnu::target(INSTRUCTIONS)]] inline V normal_erf_of(V x) { \
-    V (*const function)(V) = erf_of;                          \
-    return function(x * static_cast<T>(kSqrtHalf));           \
-  }
-LOCKSTEP_NORMAL_ERF("sse2", Floats4, float)
-LOCKSTEP_NORMAL_ERF("sse2", Doubles2, double)
-LOCKSTEP_NORMAL_ERF("avx2,fma", Floats8, float)
-LOCKSTEP_NORMAL_ERF("avx2,fma", Doubles4, double)
-LOCKSTEP_NORMAL_ERF("avx512f,avx512dq", Floats16, float)
-LOCKSTEP_NORMAL_ERF("avx512f,avx512dq", Doubles8, double)
-#undef LOCKSTEP_NORMAL_ERF
-LOCKSTEP_VECTOR_OVERLOAD(normal_erf, float, Floats4, Floats8, Floats16)
-LOCKSTEP_VECTOR_OVERLOAD(normal_erf, double, Doubles2, Doubles4, Doubles8)
-#else
-LOCKSTEP_VECTOR_FUNCTION(normal_erf)
-#endif
 #undef LOCKSTEP_VECTOR_OVERLOAD
 #undef LOCKSTEP_VECTOR_FUNCTION
+
+LOCKSTEP_INLINE void normal_erf(const float* in, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = one_normal_erf(in[i]);
+}
 
 // The exponential is that of −|x|, which cannot overflow: far below 0 the result is subnormal.
 struct SigmoidBlock {
