@@ -73,19 +73,10 @@ Tensor result_of(const Shape& shape, const Tensor& first, const Members&... memb
   return result;
 }
 
-// The result, of `shape`, of such a call. Not recorded.
+// The result, of `shape`, of such a call, which takes half precision in f32. Not recorded.
 template <template <class> class Call, class... Members>
 Tensor call_floating(const char* operation, const Shape& shape, const Tensor& first,
                      const Members&... members) {
-  return dispatch_floating(first.dtype(), operation, [&]<class T>(T) {
-    return result_of<T, Call>(shape, first, members...);
-  });
-}
-
-// The same, also of half precision, which is computed in f32.
-template <template <class> class Call, class... Members>
-Tensor call_wide(const char* operation, const Shape& shape, const Tensor& first,
-                 const Members&... members) {
   return compute_floating(first.dtype(), operation,
                           [&]<class T>(T) { return result_of<T, Call>(shape, first, members...); });
 }

@@ -30,7 +30,7 @@ struct PoolScatterOp {
   PoolGeometry g;
 
   Tensor forward(const Tensor& tensor) const {
-    return call_wide<PoolScatterCall>(name, shape, tensor, indices, TheResult(), g);
+    return call_floating<PoolScatterCall>(name, shape, tensor, indices, TheResult(), g);
   }
   Tensor backward(const Backward&, const Tensor& grad) const {
     const Tensor planes = grad.reshape({g.planes, g.in_plane()});
@@ -55,7 +55,7 @@ struct MaxPoolOp {
     shape = x.sizes();
     const Shape pooled = pooled_shape(x, g);
     indices = empty_on(current_stream(x.device()), pooled, Dtype::i32);
-    return call_wide<MaxPoolCall>(name, pooled, x, TheResult(), AlsoWritten{indices}, g);
+    return call_floating<MaxPoolCall>(name, pooled, x, TheResult(), AlsoWritten{indices}, g);
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {
@@ -77,7 +77,7 @@ struct AvgPoolOp {
 
   Tensor forward(const Tensor& tensor) {
     from = tensor.sizes();
-    return call_wide<Call>(name, shape, tensor, TheResult(), g, include_pad);
+    return call_floating<Call>(name, shape, tensor, TheResult(), g, include_pad);
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {
