@@ -131,7 +131,7 @@ TEST(Embedding, RefusesOtherArguments) {
   const Tensor weight = table();
   expect_error<DtypeError>([&] { embedding(varied({2}), weight); }, {"i64 or i32", "f64"});
   expect_error<DtypeError>([&] { embedding(at({0}, {1}), weight.to(Dtype::i64)); },
-                           {"embedding", "f32 or f64", "i64"});
+                           {"embedding", "floating-point", "i64"});
   expect_error<ShapeError>([&] { embedding(at({0}, {1}), varied({2})); }, {"[2]"});
   expect_error<ValueError>([&] { embedding(at({0}, {1}), weight, 3); }, {"padding_idx", "got 3"});
   expect_error<ValueError>([&] { embedding(at({0}, {1}), weight, -4); }, {"got -4"});

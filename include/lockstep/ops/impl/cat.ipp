@@ -56,20 +56,21 @@ LOCKSTEP_INLINE Tensor cat_at(const std::vector<Tensor>& tensors, std::size_t di
   return lockstep::apply(CatOp{dim}, tensors);
 }
 
-}  // namespace lockstep::detail
-
-namespace lockstep {
-
-inline void check_all_defined(const char* operation, const std::vector<Tensor>& tensors) {
+// Throws unless there are tensors in the list, all of them defined.
+inline void check_list(const char* operation, const std::vector<Tensor>& tensors) {
+  check<ValueError>(!tensors.empty(), operation, ": expected a non-empty list of tensors");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check<ValueError>(tensors[i].defined(), operation, ": tensor number ", i,
                       " in the list is undefined");
   }
 }
 
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
 LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
-  check<ValueError>(!tensors.empty(), "cat: expected a non-empty list of tensors");
-  check_all_defined("cat", tensors);
+  detail::check_list("cat", tensors);
   if (detail::autocast_promotes(tensors)) return detail::autocast_to_f32(cat, tensors, dim);
   const Shape& first = tensors[0].sizes();
   check<ShapeError>(!first.empty(),
@@ -95,8 +96,7 @@ LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim)
 }
 
 LOCKSTEP_INLINE Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
-  check<ValueError>(!tensors.empty(), "stack: expected a non-empty list of tensors");
-  check_all_defined("stack", tensors);
+  detail::check_list("stack", tensors);
   std::vector<Tensor> slices;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check<ShapeError>(tensors[i].sizes() == tensors[0].sizes(),

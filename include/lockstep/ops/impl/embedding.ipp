@@ -111,9 +111,7 @@ LOCKSTEP_INLINE Tensor embedding(const Tensor& indices, const Tensor& weight,
   check<DtypeError>(!sparse || weight.dtype() == Dtype::f32 || weight.dtype() == Dtype::f64,
                     "embedding: sparse gradients are there for weights of f32 and f64, not of ",
                     weight.dtype());
-  if (!is_floating_point(weight.dtype())) {
-    detail::fail_dtype("embedding", "f32 or f64", weight.dtype());
-  }
+  detail::check_floating("embedding", weight);
   const std::int64_t padding = detail::wrap_padding("embedding", padding_idx, weight.size(0));
   return apply(detail::EmbeddingOp{padding, sparse}, weight, detail::cast(indices, Dtype::i64));
 }

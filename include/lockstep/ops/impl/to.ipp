@@ -93,22 +93,18 @@ LOCKSTEP_INLINE double Tensor::item() const {
 
 // For files that only know their declarations (tensor.hpp).
 #if defined(LOCKSTEP_SEPARATE_COMPILATION)
-template float Tensor::item<float>() const;
-template double Tensor::item<double>() const;
-template Half Tensor::item<Half>() const;
-template BFloat16 Tensor::item<BFloat16>() const;
-template std::int64_t Tensor::item<std::int64_t>() const;
-template std::int32_t Tensor::item<std::int32_t>() const;
-template std::uint8_t Tensor::item<std::uint8_t>() const;
-template bool Tensor::item<bool>() const;
-template std::vector<float> Tensor::to_vector<float>() const;
-template std::vector<double> Tensor::to_vector<double>() const;
-template std::vector<Half> Tensor::to_vector<Half>() const;
-template std::vector<BFloat16> Tensor::to_vector<BFloat16>() const;
-template std::vector<std::int64_t> Tensor::to_vector<std::int64_t>() const;
-template std::vector<std::int32_t> Tensor::to_vector<std::int32_t>() const;
-template std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>() const;
-template std::vector<bool> Tensor::to_vector<bool>() const;
+#define LOCKSTEP_READ_AS(T)           \
+  template T Tensor::item<T>() const; \
+  template std::vector<T> Tensor::to_vector<T>() const;
+LOCKSTEP_READ_AS(float)
+LOCKSTEP_READ_AS(double)
+LOCKSTEP_READ_AS(Half)
+LOCKSTEP_READ_AS(BFloat16)
+LOCKSTEP_READ_AS(std::int64_t)
+LOCKSTEP_READ_AS(std::int32_t)
+LOCKSTEP_READ_AS(std::uint8_t)
+LOCKSTEP_READ_AS(bool)
+#undef LOCKSTEP_READ_AS
 #endif
 
 }  // namespace lockstep
