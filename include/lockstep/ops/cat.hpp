@@ -14,7 +14,8 @@ namespace lockstep {
 // The tensors one after the other along a dimension; their other sizes are equal, and they are on
 // one device and of one dtype. `gather` joins tensors of several devices.
 //
-// **Torch counterpart.** torch.cat; empty tensors are not skipped.
+// **Torch counterpart.** torch.cat; empty tensors are not skipped, and dtypes are promoted only
+// where autocast is on, to f32.
 // **Threads and exceptions.** A ValueError for an empty list or an undefined tensor; a ShapeError,
 // DtypeError or DeviceError names the tensors that do not fit.
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);

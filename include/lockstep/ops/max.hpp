@@ -13,7 +13,8 @@ namespace lockstep {
 // The tensors are stretched to a common shape; they are on one device and of one dtype,
 // floating-point or i64 or i32. `clamp` compares with numbers.
 //
-// **Torch counterpart.** torch.maximum, torch.minimum.
+// **Torch counterpart.** torch.maximum, torch.minimum, without promotion between dtypes, but for
+// that of autocast (ops/arithmetic.hpp).
 // **Backward.** Into the one that is taken; half of it into each where they are equal.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 Tensor maximum(const Tensor& a, const Tensor& b);

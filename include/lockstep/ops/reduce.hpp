@@ -13,8 +13,8 @@ namespace lockstep {
 // The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
 //
 // Floating-point elements are summed in double, and the sum is rounded to their dtype (to f32 first
-// if they are of half precision). Integers and booleans give i64. The same input gives the same
-// bits.
+// if they are of half precision, and it stays f32 where autocast is on). Integers and booleans give
+// i64. The same input gives the same bits.
 //
 // **Torch counterpart.** torch.sum.
 // **Threads and exceptions.** An IndexError for a dimension out of range, a ValueError for one that
@@ -24,8 +24,8 @@ inline Tensor sum(const Tensor& x, const Shape& dims = {}, bool keepdim = false)
   return x.sum(dims, keepdim);
 }
 
-// The mean over the dimensions listed, as `sum`; of floating-point tensors. Of no elements it is
-// NaN.
+// The mean over the dimensions listed, as `sum`, but of the tensor's dtype with autocast, too; of
+// floating-point tensors. Of no elements it is NaN.
 //
 // **Torch counterpart.** torch.mean.
 // **Threads and exceptions.** As sum; a DtypeError unless the tensor is floating-point.

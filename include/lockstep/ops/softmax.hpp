@@ -13,9 +13,12 @@ namespace lockstep {
 // and the result stays f32 where autocast is on.
 //
 // **Torch counterpart.** torch.nn.functional.softmax.
+// **Backward.** From the result; derivatives of any order.
+// **Threads and exceptions.** An IndexError for a dimension out of range, a DtypeError for
+// integers.
 Tensor softmax(const Tensor& x, std::int64_t dim);
 
-// The logarithm of `softmax`, exact where the softmax itself would round to 0.
+// The logarithm of `softmax`, exact where the softmax itself would round to 0. As softmax.
 //
 // **Torch counterpart.** torch.nn.functional.log_softmax.
 Tensor log_softmax(const Tensor& x, std::int64_t dim);

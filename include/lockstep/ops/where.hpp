@@ -12,7 +12,8 @@ namespace lockstep {
 // The three are stretched to a common shape. The condition is boolean; `a` and `b` are of one
 // dtype, any, which a number takes.
 //
-// **Torch counterpart.** torch.where, without promotion between dtypes.
+// **Torch counterpart.** torch.where, without promotion between dtypes, but for that of autocast
+// (ops/arithmetic.hpp).
 // **Backward.** Into the operand that an element was taken from; the other one's gradient is 0
 // there, whatever it is elsewhere.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names what does not fit.

@@ -50,7 +50,7 @@ void launch_gemm(const Stream& stream, const Gemm<T>& gemm) {
   launch_call(stream, gemm);
 }
 
-// A Gemm that is called often, with other a and c.
+// A Gemm that is called often, with other a and c, which may have more rows.
 template <class T>
 class RepeatedGemm {
  public:
