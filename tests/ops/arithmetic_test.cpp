@@ -109,6 +109,7 @@ TEST(Arithmetic, IntegersWrapAround) {
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
   EXPECT_EQ((tensor({kMost}) + 1).item<std::int64_t>(), kLeast);
   EXPECT_EQ((-tensor({kLeast})).item<std::int64_t>(), kLeast);
+  EXPECT_EQ((tensor({kMost}) - kLeast).item<std::int64_t>(), -1);
   const Tensor small = tensor<std::int32_t>({65536});
   EXPECT_EQ((small * small).item<std::int32_t>(), 0);
 }
@@ -180,6 +181,9 @@ TEST(Arithmetic, OperandsThatDoNotFitAreNamed) {
             "div: expected f32 or f64, got i64");
   EXPECT_EQ(message_of<DtypeError>([] { (void)(arange(2) + 0.5); }),
             "add: the number 0.5 does not fit a tensor of i64; convert the tensor first, with"
+            " to(Dtype::f32)");
+  EXPECT_EQ(message_of<DtypeError>([] { (void)(arange(2) - 0.5); }),
+            "sub: the number 0.5 does not fit a tensor of i64; convert the tensor first, with"
             " to(Dtype::f32)");
   EXPECT_EQ(message_of<DtypeError>([] {
               (void)(zeros({1}, {.dtype = Dtype::boolean}) + zeros({1}, {.dtype = Dtype::boolean}));

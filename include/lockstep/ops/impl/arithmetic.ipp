@@ -113,6 +113,12 @@ struct AddScalarOp : WithNumber<AddScalarOp, Plus, BindRight> {
   Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
 };
 
+// x − number
+struct SubScalarOp : WithNumber<SubScalarOp, Minus, BindRight> {
+  static constexpr const char* name = "sub";
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
+};
+
 // number − x
 struct SubFromOp : WithNumber<SubFromOp, Minus, BindLeft> {
   static constexpr const char* name = "sub";
@@ -166,9 +172,7 @@ LOCKSTEP_INLINE Tensor sub(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::AddOp<true>{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor sub(const Tensor& a, Scalar b) {
-  return apply(detail::AddScalarOp{{-b}}, a);
-}
+LOCKSTEP_INLINE Tensor sub(const Tensor& a, Scalar b) { return apply(detail::SubScalarOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor sub(Scalar a, const Tensor& b) { return apply(detail::SubFromOp{{a}}, b); }
 
