@@ -281,7 +281,10 @@ TEST(BatchNorm, NamesWhatDoesNotFit) {
       [&] {
         batch_norm(zeros({4, 3}, {.dtype = Dtype::i64}), {}, {}, {}, {}, true);
       },
-      {"i64"});
+      {"batch_norm", "i64"});
+  const Tensor whole = zeros({3}, {.dtype = Dtype::i64});
+  expect_error<DtypeError>([&] { batch_norm(x.to(Dtype::i64), whole, whole); },
+                           {"batch_norm", "i64"});
 }
 
 }  // namespace batch_norm_test

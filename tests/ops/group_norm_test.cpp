@@ -100,6 +100,7 @@ TEST(GroupNorm, NamesWhatDoesNotFit) {
   const Tensor x = varied({2, 4, 3});
   expect_error<ValueError>([&] { group_norm(x, 3); }, {"group_norm", "4 channels", "3 groups"});
   expect_error<ValueError>([&] { group_norm(x, 0); }, {"0 groups"});
+  expect_error<DtypeError>([&] { group_norm(x.to(Dtype::i64), 2); }, {"group_norm", "i64"});
   expect_error<ValueError>([&] { group_norm(Tensor(), 1); }, {"group_norm", "undefined"});
   expect_error<ShapeError>([&] { group_norm(varied({4}), 2); }, {"[batch, channels, …]", "[4]"});
   expect_error<ShapeError>([&] { group_norm(x, 2, varied({3})); }, {"weight", "[4]", "[3]"});

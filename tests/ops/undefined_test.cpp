@@ -6,6 +6,7 @@
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/matmul.hpp>
@@ -60,6 +61,7 @@ TEST(Undefined, TheOperationAndTheArgumentAreNamed) {
       {"reshape", "the tensor", [](auto& none, auto&) { (void)none.reshape({1}); }},
       {"flatten", "the tensor", [](auto& none, auto&) { (void)none.flatten(); }},
       {"softmax", "the input", [](auto& none, auto&) { (void)softmax(none, 0); }},
+      {"layer_norm", "the tensor", [](auto& none, auto&) { (void)layer_norm(none, {3}); }},
       {"dropout", "the input", [](auto& none, auto&) { (void)dropout(none, 0.5); }},
       {"max_pool2d", "the input",
        [](auto& none, auto&) {

@@ -247,7 +247,7 @@ struct BatchNormOp {
 LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
                                        const RunningStatistics& running, const Tensor& weight,
                                        const Tensor& bias, bool training, double eps) {
-  check_defined("batch_norm", "the input", x);
+  check_floating("batch_norm", x);
   if (is_half_precision(x.dtype())) {
     return batch_norm_from(source, x.to(Dtype::f32), running, weight, bias, training, eps)
         .to(x.dtype());

@@ -21,7 +21,7 @@ namespace lockstep {
 
 LOCKSTEP_INLINE Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight,
                                   const Tensor& bias, double eps) {
-  detail::check_defined("group_norm", "the input", x);
+  detail::check_floating("group_norm", x);
   if (is_autocast_enabled()) {
     return detail::autocast_to_f32(group_norm, x, num_groups, weight, bias, eps);
   }

@@ -108,6 +108,7 @@ namespace lockstep {
 
 LOCKSTEP_INLINE Tensor layer_norm(const Tensor& x, const Shape& normalized_shape,
                                   const Tensor& weight, const Tensor& bias, double eps) {
+  detail::check_floating("layer_norm", x);
   if (is_autocast_enabled()) {
     return detail::autocast_to_f32(layer_norm, x, normalized_shape, weight, bias, eps);
   }
