@@ -4,6 +4,7 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/tensor/random.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/gradcheck.hpp"
 
 #include <gtest/gtest.h>
@@ -54,6 +55,11 @@ TEST(Cat, TensorsThatDoNotFitAreNamed) {
   EXPECT_THROW((void)cat({zeros({2}), zeros({2}, {.device = "cpu:0"})}), DeviceError);
   EXPECT_THROW((void)stack({zeros({2}), zeros({3})}), ShapeError);
   EXPECT_THROW((void)stack({}), ValueError);
+  EXPECT_TRUE(testing::throws<DtypeError>(
+      [] {
+        (void)stack({zeros({2}), arange(2)});
+      },
+      "stack: ", "tensor number 1", "i64"));
 }
 
 TEST(Cat, GradientsAgreeWithFiniteDifferences) {

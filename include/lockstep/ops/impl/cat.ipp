@@ -65,34 +65,42 @@ inline void check_list(const char* operation, const std::vector<Tensor>& tensors
   }
 }
 
+// `cat` of defined tensors for the function of this name.
+inline Tensor join(const char* operation, const std::vector<Tensor>& tensors, std::int64_t dim) {
+  if (autocast_promotes(tensors)) {
+    return autocast_to_f32(
+        [&](const std::vector<Tensor>& list) { return join(operation, list, dim); }, tensors);
+  }
+  const Shape& first = tensors[0].sizes();
+  const std::size_t at = wrap_dim(dim, first.size());
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    check<ShapeError>(tensor.sizes().size() == first.size(), operation,
+                      ": tensors must have the same number of dimensions: got ", first.size(),
+                      " and ", tensor.sizes().size(), " (shape ", first, " for tensor number 0, ",
+                      tensor.sizes(), " for tensor number ", i, " in the list)");
+    for (std::size_t d = 0; d < first.size(); ++d) {
+      check<ShapeError>(d == at || tensor.sizes()[d] == first[d], operation,
+                        ": sizes of tensors must match except in dimension ", at,
+                        ". Expected size ", first[d], " but got size ", tensor.sizes()[d],
+                        " for tensor number ", i, " in the list (shape ", first,
+                        " for tensor number 0, ", tensor.sizes(), " for tensor number ", i, ")");
+    }
+    check_same_kind(operation, "tensor number 0 in the list", tensors[0],
+                    str("tensor number ", i).c_str(), tensor);
+  }
+  return cat_at(tensors, at);
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
   detail::check_list("cat", tensors);
-  if (detail::autocast_promotes(tensors)) return detail::autocast_to_f32(cat, tensors, dim);
-  const Shape& first = tensors[0].sizes();
-  check<ShapeError>(!first.empty(),
+  check<ShapeError>(tensors[0].dim() > 0,
                     "cat: zero-dimensional tensors cannot be concatenated; use stack");
-  const std::size_t at = wrap_dim(dim, first.size());
-  for (std::size_t i = 1; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    check<ShapeError>(tensor.sizes().size() == first.size(),
-                      "cat: tensors must have the same number of dimensions: got ", first.size(),
-                      " and ", tensor.sizes().size(), " (shape ", first, " for tensor number 0, ",
-                      tensor.sizes(), " for tensor number ", i, " in the list)");
-    for (std::size_t d = 0; d < first.size(); ++d) {
-      check<ShapeError>(d == at || tensor.sizes()[d] == first[d],
-                        "cat: sizes of tensors must match except in dimension ", at,
-                        ". Expected size ", first[d], " but got size ", tensor.sizes()[d],
-                        " for tensor number ", i, " in the list (shape ", first,
-                        " for tensor number 0, ", tensor.sizes(), " for tensor number ", i, ")");
-    }
-    detail::check_same_kind("cat", "tensor number 0 in the list", tensors[0],
-                            detail::str("tensor number ", i).c_str(), tensor);
-  }
-  return detail::cat_at(tensors, at);
+  return detail::join("cat", tensors, dim);
 }
 
 LOCKSTEP_INLINE Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
@@ -104,7 +112,7 @@ LOCKSTEP_INLINE Tensor stack(const std::vector<Tensor>& tensors, std::int64_t di
                       " at entry 0 and ", tensors[i].sizes(), " at entry ", i);
     slices.push_back(unsqueeze(tensors[i], dim));
   }
-  return cat(slices, static_cast<std::int64_t>(wrap_dim(dim, tensors[0].sizes().size() + 1)));
+  return detail::join("stack", slices, dim);
 }
 
 }  // namespace lockstep
