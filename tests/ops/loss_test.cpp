@@ -178,7 +178,7 @@ TEST(ClassLosses, NameBothArgumentsInTheirErrors) {
         [&] {
           loss(labels({1, 2}, {1, 2}), labels({1}, {1}), Reduction::sum);
         },
-        {"expected f32 or f64", "i64"});
+        {"expected a floating-point dtype", "i64"});
   }
 }
 

@@ -60,6 +60,7 @@ TEST(Undefined, TheOperationAndTheArgumentAreNamed) {
       {"mean", "the tensor", [](auto& none, auto&) { (void)none.mean(); }},
       {"reshape", "the tensor", [](auto& none, auto&) { (void)none.reshape({1}); }},
       {"flatten", "the tensor", [](auto& none, auto&) { (void)none.flatten(); }},
+      {"argmax", "the tensor", [](auto& none, auto&) { (void)argmax(none, 0); }},
       {"softmax", "the input", [](auto& none, auto&) { (void)softmax(none, 0); }},
       {"layer_norm", "the tensor", [](auto& none, auto&) { (void)layer_norm(none, {3}); }},
       {"dropout", "the input", [](auto& none, auto&) { (void)dropout(none, 0.5); }},

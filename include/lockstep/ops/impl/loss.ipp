@@ -48,6 +48,7 @@ inline void check_class_loss(const char* operation, const Tensor& input, const T
   check<DtypeError>(target.dtype() == Dtype::i64, operation,
                     ": expected a target of class indices of i64, got ", target.dtype(),
                     " for an input of ", input.dtype());
+  check_floating(operation, input);
   check<ShapeError>(input.dim() >= 1 && target.sizes() == row_shape(input), operation,
                     ": a target of shape ", target.sizes(), " does not fit an input of shape ",
                     input.sizes(), ": expected one label for each row of classes");

@@ -100,6 +100,7 @@ LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction
 
 LOCKSTEP_INLINE Tensor detail::argmax(const char* name, const Tensor& x, std::int64_t dim,
                                       bool keepdim) {
+  check_defined(name, "the tensor", x);
   const Shape& from = x.sizes();
   const std::size_t at = wrap_dim(dim, from.size());
   const detail::Axis axis(from.empty() ? Shape{1} : from, at);
