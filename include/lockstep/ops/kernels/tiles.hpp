@@ -25,7 +25,7 @@ struct Sum {
   std::int64_t length;  // of a run
   std::int64_t step;    // in the rows, from a term to the next
   const float* panel;
-  const float* initial;   // a row that every row begins with; null: with what is in `outs`
+  const float* initial;   // a row that every row begins with; null: with what is at `out`
   std::int64_t out_step;  // from one row of a segment to the next
 };
 
