@@ -86,6 +86,7 @@ inline Tensor join(const char* operation, const std::vector<Tensor>& tensors, st
                         " for tensor number ", i, " in the list (shape ", first,
                         " for tensor number 0, ", tensor.sizes(), " for tensor number ", i, ")");
     }
+    if (tensor.device() == tensors[0].device() && tensor.dtype() == tensors[0].dtype()) continue;
     check_same_kind(operation, "tensor number 0 in the list", tensors[0],
                     str("tensor number ", i).c_str(), tensor);
   }
