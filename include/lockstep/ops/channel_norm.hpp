@@ -96,10 +96,15 @@ inline Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mea
   return lockstep::apply(ChannelAffineOp{dim}, x, mean, scale, shift);
 }
 
-// x · weight[c] + bias[c] along dimension 1; both may be undefined.
+// x · weight[c] + bias[c] along dimension 1; both may be undefined. A bias alone keeps no x for
+// backward.
 inline Tensor with_affine(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (!weight.defined() && !bias.defined()) return x;
-  return channel_affine(x, 1, {}, weight.defined() ? weight : ones_like(bias), bias);
+  if (weight.defined()) return channel_affine(x, 1, {}, weight, bias);
+  if (!bias.defined()) return x;
+  Shape one_each = x.sizes();
+  std::fill(one_each.begin(), one_each.end(), 1);
+  one_each[1] = bias.numel();
+  return x + bias.reshape(one_each);
 }
 
 // Throws unless a parameter or a statistic of a normalisation is absent, or of the input's kind and
