@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,6 +95,25 @@ TEST(FileStore, ALockThatIsNotGivenBackIsAnErrorAndNoHang) {
   ::close(other);  // and as when that process dies
   store.set("b", "2");
   EXPECT_EQ(store.get("b"), "2");
+}
+
+// A thread that waits for the lock keeps no other thread of its process longer than that one's time
+// limit.
+TEST(FileStore, EachThreadWaitsForTheLockAsLongAsItWasTold) {
+  const TempDirectory folder;
+  FileStore store(folder / "store");
+  FileStore(folder / "store").set("a", "1");  // which `store` has not read
+  const int other = ::open((folder / "store").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  auto patient = std::async(std::launch::async, [&] { store.get("a"); });
+  EXPECT_EQ(patient.wait_for(milliseconds(20)), std::future_status::timeout);
+  auto other_thread = std::async(std::launch::async, [&] {
+    return throws<StoreError>([&] { store.get("a", milliseconds(10)); }, "is locked", "0.01 s");
+  });
+  EXPECT_EQ(other_thread.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  ::close(other);
+  EXPECT_TRUE(other_thread.get());
+  patient.get();
 }
 
 TEST(FileStore, TheLastOfTheWorkersRemovesTheFile) {

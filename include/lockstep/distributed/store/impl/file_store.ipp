@@ -44,7 +44,8 @@ class StoreFile : lockstep::detail::NonCopyable {
     while (true) {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
       if (!file_) fail("cannot be opened: ", std::strerror(errno));
-      const Lock lock(*this, LOCK_EX, deadline);
+      std::unique_lock guard(mutex_);
+      const Lock lock(*this, LOCK_EX, deadline, guard);
       // The last worker of an earlier run may have removed it since.
       if (!is_at_path()) continue;
       refresh();
@@ -63,9 +64,9 @@ class StoreFile : lockstep::detail::NonCopyable {
   std::optional<StoreAnswer> answer(const StoreCall& call, const Deadline& deadline) {
     for (Pause pause;; pause(deadline)) {
       {
-        const std::lock_guard guard(mutex_);
+        std::unique_lock guard(mutex_);
         if (call.changes() || size() != read_) {
-          const Lock lock(*this, call.changes() ? LOCK_EX : LOCK_SH, deadline);
+          const Lock lock(*this, call.changes() ? LOCK_EX : LOCK_SH, deadline, guard);
           refresh();
           if (call.changes()) return append_change(call);
         }
@@ -79,7 +80,8 @@ class StoreFile : lockstep::detail::NonCopyable {
   // This process is done with it: if it is the last, it removes the file.
   void leave(const Deadline& deadline) {
     if (num_workers_ == 0) return;
-    const Lock lock(*this, LOCK_EX, deadline);
+    std::unique_lock guard(mutex_);
+    const Lock lock(*this, LOCK_EX, deadline, guard);
     refresh();
     append({StoreRequest::leave});
     refresh();
@@ -98,10 +100,12 @@ class StoreFile : lockstep::detail::NonCopyable {
 
   static constexpr std::size_t kMaxFrame = Store::kMaxKey + Store::kMaxValue + 64;
 
-  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it.
+  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it; in
+  // between `guard`, which holds the mutex, lets this process's other threads to theirs.
   class Lock : lockstep::detail::NonCopyable {
    public:
-    Lock(const StoreFile& store, int kind, const Deadline& deadline)
+    Lock(const StoreFile& store, int kind, const Deadline& deadline,
+         std::unique_lock<std::mutex>& guard)
         : descriptor_(store.file_.get()) {
       Pause pause;
       while (::flock(descriptor_, kind | LOCK_NB) != 0) {
@@ -111,7 +115,9 @@ class StoreFile : lockstep::detail::NonCopyable {
         if (deadline.passed()) {
           store.fail("is locked by another process; waited for ", Seconds{deadline.timeout()});
         }
+        guard.unlock();
         pause(deadline);
+        guard.lock();
       }
     }
     ~Lock() { ::flock(descriptor_, LOCK_UN); }
