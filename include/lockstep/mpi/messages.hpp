@@ -52,7 +52,15 @@ class Messages {
   // Called after `check`. If it throws, nothing has begun. A message to this rank is taken when it
   // has come: see Requests::receive.
   void start(const Message& message, void* data, Done done) {
-    in_flight_.push_back(begin(message, data, std::move(done)));
+    const std::size_t pieces = message.bytes() / kMost + 1;  // a full one is never the last
+    auto pending = std::make_unique<MessageInFlight>(
+        MessageInFlight{.message = message,
+                        .data = static_cast<std::byte*>(data),
+                        .tag = message.tag + Requests::kTag + 1,
+                        .done = std::move(done),
+                        .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)});
+    if (watchdog_) pending->deadline.emplace(watchdog_->options().collective_timeout);
+    in_flight_.push_back(std::move(pending));
     if (message.sends) in_flight_.back()->start(notice_->comm());
   }
 
@@ -127,8 +135,8 @@ class Messages {
     std::byte* data;  // only read if the message is sent
     int tag;          // MPI's
     Done done;
-    std::optional<Deadline> deadline;
-    std::optional<Deadline> last_chance;               // set once the other rank has gone
+    std::optional<Deadline> deadline = {};
+    std::optional<Deadline> last_chance = {};          // set once the other rank has gone
     std::vector<MPI_Request> requests;                 // one for each piece
     std::vector<std::vector<std::byte>> refused = {};  // memory for pieces that are too long for it
     std::size_t started = 0;                           // how many pieces are sent, or have come
@@ -232,20 +240,6 @@ class Messages {
       }
     }
     return false;
-  }
-
-  std::unique_ptr<MessageInFlight> begin(const Message& message, void* data, Done done) const {
-    const std::size_t pieces = message.bytes() / kMost + 1;  // a full one is never the last
-    auto pending = std::make_unique<MessageInFlight>(
-        MessageInFlight{.message = message,
-                        .data = static_cast<std::byte*>(data),
-                        .tag = message.tag + Requests::kTag + 1,
-                        .done = std::move(done),
-                        .deadline = {},
-                        .last_chance = {},
-                        .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)});
-    if (watchdog_) pending->deadline.emplace(watchdog_->options().collective_timeout);
-    return pending;
   }
 
   // Ends messages whose other rank has told that it has failed, and which it does nothing about.

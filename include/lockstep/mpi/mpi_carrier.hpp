@@ -161,13 +161,13 @@ class MpiCarrier final : public Carrier {
       case Collective::reduce_scatter:
         return reduce_scatter(call, inputs, outputs[0]);
       case Collective::broadcast:
-        return broadcast(call, outputs.empty() ? const_cast<void*>(inputs[0]) : outputs[0]);
+        return broadcast(call, inputs, outputs);
       case Collective::all_gather:
         return all_gather(call, inputs[0], outputs);
       case Collective::gather:
         return gather(call, inputs[0], outputs);
       case Collective::scatter:
-        return scatter(call, inputs, outputs[0]);
+        return scatter(call, inputs, outputs);
       case Collective::barrier:
         return requests_.meet();
       case Collective::new_group:
@@ -311,17 +311,14 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  void broadcast(const Call& call, void* data) {
-    const auto root = static_cast<std::size_t>(call.root);
+  void broadcast(const Call& call, std::span<const void* const> inputs,
+                 std::span<void* const> outputs) {
+    if (direct_) return scatter(call, inputs, outputs);
+    void* const data = outputs.empty() ? const_cast<void*>(inputs[0]) : outputs[0];
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
-      const Bytes piece = bytes_at(data, at, bytes);
-      if (direct_) {
-        return exchange([&](std::size_t) { return own() == root ? piece : Bytes(); },
-                        [&](std::size_t r) { return r == root ? piece : Bytes(); });
-      }
       requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
-        return MPI_Ibcast(piece.data(), static_cast<int>(bytes), MPI_BYTE, call.root,
-                          requests_.comm(), request);
+        return MPI_Ibcast(static_cast<std::byte*>(data) + at, static_cast<int>(bytes), MPI_BYTE,
+                          call.root, requests_.comm(), request);
       });
       requests_.wait();
     });
@@ -353,14 +350,18 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  void scatter(const Call& call, std::span<const void* const> inputs, void* output) {
+  // Sends what the root has directly to all ranks: a part for each, or the same one.
+  void scatter(const Call& call, std::span<const void* const> inputs,
+               std::span<void* const> outputs) {
     const auto root = static_cast<std::size_t>(call.root);
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
       exchange(
           [&](std::size_t r) {
-            return own() == root ? bytes_at(inputs[r], at, bytes) : ConstBytes();
+            return inputs.empty() ? ConstBytes() : bytes_at(inputs[r % inputs.size()], at, bytes);
           },
-          [&](std::size_t r) { return r == root ? bytes_at(output, at, bytes) : Bytes(); });
+          [&](std::size_t r) {
+            return r == root && !outputs.empty() ? bytes_at(outputs[0], at, bytes) : Bytes();
+          });
     });
   }
 
