@@ -217,26 +217,29 @@ class PowerSGDBucket {
       state_->count(gradient.numel(), 0);
       if (static_cast<double>((rows + columns) * rank) * state_->options().min_compression_rate <
           static_cast<double>(rows * columns)) {
-        matrices_.push_back({.number = i,
-                             .rows = rows,
-                             .columns = columns,
-                             .rank = rank,
-                             .p_offset = length_p,
-                             .q_offset = length_q});
+        matrices_.push_back({.number = i, .rows = rows, .columns = columns, .rank = rank});
         length_p += rows * rank;
         length_q += columns * rank;
       } else {
-        rest_.push_back({i, length_rest});
+        rest_.push_back({i});
         length_rest += gradient.numel();
       }
     }
     state_->count(0, length_p + length_q + length_rest);
-    const Tensor& buffer = bucket_.buffer();
-    TensorOptions options = buffer.options();
-    flat_rest_ = empty({matrices_.empty() ? 0 : length_rest}, options);
+    if (matrices_.empty()) return;
+    TensorOptions options = bucket_.buffer().options();
+    flat_rest_ = empty({length_rest}, options);
     if (lockstep::detail::is_half_precision(options.dtype)) options.dtype = Dtype::f32;
     flat_p_ = empty({length_p}, options);
     flat_q_ = empty({length_q}, options);
+    length_p = length_q = length_rest = 0;
+    for (Matrix& matrix : matrices_) {
+      matrix.p = next_part(flat_p_, length_p, {matrix.rank, matrix.rows});
+      matrix.q = next_part(flat_q_, length_q, {matrix.rank, matrix.columns});
+    }
+    for (Rest& rest : rest_) {
+      rest.part = next_part(flat_rest_, length_rest, bucket_.gradient(rest.number).sizes());
+    }
   }
 
   // Starts the collectives that need no result of another; `finish` does the rest at the end of
@@ -250,7 +253,7 @@ class PowerSGDBucket {
     }
     if (self->flat_rest_.numel() > 0) {
       for (const Rest& rest : self->rest_) {
-        self->part_of(rest).copy_(self->bucket_.gradient(rest.number));
+        rest.part.copy_(self->bucket_.gradient(rest.number));
       }
       self->rest_sent_ = group.all_reduce(self->flat_rest_, distributed::ReduceOp::avg);
     }
@@ -272,26 +275,19 @@ class PowerSGDBucket {
     std::int64_t rows;
     std::int64_t columns;
     std::int64_t rank;
-    std::int64_t p_offset;
-    std::int64_t q_offset;
+    Tensor p = {};       // [rank, rows], in `flat_p_`
+    Tensor q = {};       // [rank, columns], in `flat_q_`
     Tensor values = {};  // [rows, columns], the gradient with what the last passes have lost
   };
   struct Rest {
     std::size_t number;
-    std::int64_t offset;
+    Tensor part = {};  // in `flat_rest_`
   };
 
-  Tensor p_of(const Matrix& matrix) const {
-    return flat_p_.narrow(0, matrix.p_offset, matrix.rank * matrix.rows)
-        .reshape({matrix.rank, matrix.rows});
-  }
-  Tensor q_of(const Matrix& matrix) const {
-    return flat_q_.narrow(0, matrix.q_offset, matrix.rank * matrix.columns)
-        .reshape({matrix.rank, matrix.columns});
-  }
-  Tensor part_of(const Rest& rest) const {
-    const Tensor gradient = bucket_.gradient(rest.number);
-    return flat_rest_.narrow(0, rest.offset, gradient.numel()).reshape(gradient.sizes());
+  // The part of `flat` that begins at element `begin`, which becomes its end.
+  static Tensor next_part(const Tensor& flat, std::int64_t& begin, const Shape& shape) {
+    const std::int64_t at = std::exchange(begin, begin + numel(shape));
+    return flat.narrow(0, at, begin - at).reshape(shape);
   }
   PowerSGDState::Memory& memory_of(const Matrix& matrix) const {
     return state_->memory_of(bucket_.parameters()[matrix.number]);
@@ -318,7 +314,7 @@ class PowerSGDBucket {
       memory.q.add_(memory.random, kRevival);
     }
     orthogonalize_rows(memory.q, options.orthogonalization_epsilon);
-    p_of(matrix).copy_(mm(memory.q, matrix.values, false, true));
+    matrix.p.copy_(mm(memory.q, matrix.values, false, true));
   }
 
   void finish() {
@@ -326,23 +322,21 @@ class PowerSGDBucket {
     const PowerSGDOptions& options = state_->options();
     for (const Tensor& flat : {flat_p_, flat_q_, flat_rest_}) hand_over(flat);
     for (const Matrix& matrix : matrices_) {
-      orthogonalize_rows(p_of(matrix), options.orthogonalization_epsilon);
+      orthogonalize_rows(matrix.p, options.orthogonalization_epsilon);
       hand_over(matrix.values);
-      q_of(matrix).copy_(mm(p_of(matrix), matrix.values));
+      matrix.q.copy_(mm(matrix.p, matrix.values));
     }
     (void)state_->group().blocking().all_reduce(flat_q_, distributed::ReduceOp::avg);
     for (const Matrix& matrix : matrices_) {
-      const Tensor mean = mm(p_of(matrix), q_of(matrix), true);
+      const Tensor mean = mm(matrix.p, matrix.q, true);
       const Tensor gradient = bucket_.gradient(matrix.number);
       gradient.copy_(mean.reshape(gradient.sizes()));
       PowerSGDState::Memory& memory = memory_of(matrix);
       if (memory.error.defined()) memory.error.add_(mean, -1);
-      memory.q = q_of(matrix).clone();
+      memory.q = matrix.q.clone();
     }
     rest_sent_.wait();
-    for (const Rest& rest : rest_) {
-      bucket_.gradient(rest.number).copy_(part_of(rest));
-    }
+    for (const Rest& rest : rest_) bucket_.gradient(rest.number).copy_(rest.part);
   }
 
   std::shared_ptr<PowerSGDState> state_;
