@@ -19,6 +19,7 @@
 #include <lockstep/parallel/replicas/lone_call.hpp>
 #include <lockstep/parallel/replicas/module_wrapper.hpp>
 #include <lockstep/parallel/replicate.hpp>
+#include <lockstep/scoped_value.hpp>
 
 #include <chrono>
 #include <concepts>
@@ -33,14 +34,11 @@ namespace lockstep {
 class [[nodiscard]] NoSync : detail::NonCopyable {
  public:
   explicit NoSync(std::shared_ptr<detail::Reducer> reducer)
-      : reducer_(std::move(reducer)), before_(reducer_->synchronizes()) {
-    reducer_->set_synchronizes(false);
-  }
-  ~NoSync() { reducer_->set_synchronizes(before_); }
+      : reducer_(std::move(reducer)), off_(reducer_->synchronizes(), false) {}
 
  private:
   const std::shared_ptr<detail::Reducer> reducer_;
-  const bool before_;
+  const detail::ScopedValue<bool> off_;
 };
 
 // A module that is trained on several ranks at once, each with its own part of the data: after
@@ -138,7 +136,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     const bool synchronizes = reducer_->synchronizes();
     const Timer timer{synchronizes && is_grad_enabled() ? reducer_.get() : nullptr};
     if (synchronizes) {
-      const int root = join_ ? join_->meet(kForward).first_active() : 0;
+      const int root = join_ ? join_->meet(detail::Reducer::kForward).first_active() : 0;
       if (options_.forward_sync_buffers) synchronize_buffers(root);
     }
     return detail::call_on(module_, device_, args...);
@@ -208,9 +206,6 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   using detail::ModuleWrapper<M>::moved_from_;
   using Clock = std::chrono::steady_clock;
 
-  // What is announced to ranks that have joined.
-  enum Phase { kForward, kBackward };
-
   class Hook final : public JoinHook {
    public:
     explicit Hook(DistributedDataParallel& model) : model_(model) {}
@@ -221,12 +216,12 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     }
     void begin(const JoinContext& context) override {
       std::shared_ptr<detail::Reducer> reducer = model_.reducer();
-      reducer->begin_join(context, kBackward);
+      reducer->begin_join(context);
       model_.join_.emplace(context);
       reducer_ = std::move(reducer);
     }
     void main_hook(int phase, const JoinExchange& exchange) override {
-      if (phase == kBackward) {
+      if (phase == detail::Reducer::kBackward) {
         reducer_->shadow(exchange);
       } else if (model_.options_.forward_sync_buffers) {
         model_.synchronize_buffers(exchange.first_active());

@@ -60,18 +60,18 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // Registers the hooks; called once, when a shared_ptr owns this.
   void attach();
 
-  // Whether backward passes are synchronised.
-  bool synchronizes() const { return synchronizes_; }
-  void set_synchronizes(bool on) { synchronizes_ = on; }
+  // Whether backward passes are synchronised. The thread that calls forward and backward sets it.
+  bool& synchronizes() { return synchronizes_; }
 
   void register_comm_hook(CommHook hook);
 
-  // From here to end_join, passes are announced as `phase` of a join.
-  void begin_join(const JoinContext& context, int phase) {
+  // What ranks that have joined are told to take part in.
+  enum JoinPhase { kForward, kBackward };
+  // From here to end_join, passes are announced.
+  void begin_join(const JoinContext& context) {
     const std::lock_guard lock(mutex_);
     check<ValueError>(!join_, "join: this DistributedDataParallel is in a join already");
     join_.emplace(context);
-    join_phase_ = phase;
   }
   void end_join() {
     const std::lock_guard lock(mutex_);
@@ -168,7 +168,7 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   const bool find_unused_;
   const bool static_graph_;
   const ReducerClaims claims_;
-  bool synchronizes_ = true;  // set and read by the thread that calls forward and backward
+  bool synchronizes_ = true;
 
   mutable std::recursive_mutex mutex_;  // guards all below
   CommHook comm_hook_;
@@ -179,7 +179,6 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   std::size_t next_bucket_ = 0;         // the first that has not been launched in it
   const JoinExchange everyone_;         // outside of a join
   std::optional<JoinContext> join_;
-  int join_phase_ = 0;
   JoinAnnouncement announcement_;  // of the last pass within a join
   Clock::time_point began_;
   std::string failure_;  // why this is unusable

@@ -199,7 +199,7 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
   pass_ = pass.number();
   pass.offer_gradient_slots();
   if (join_) {
-    announcement_ = join_->announce(join_phase_);
+    announcement_ = join_->announce(kBackward);
     // An error that ends all ranks is thrown here, before this rank has begun a collective that the
     // others, which have been told already, never come to.
     if (join_->options().throw_on_early_termination) (void)announcement_.get();
