@@ -14,22 +14,6 @@
 
 namespace lockstep::detail {
 
-// Makes `flat` a tensor of so many elements, unless it is.
-inline void fit(Tensor& flat, std::int64_t elements, const TensorOptions& options) {
-  if (flat.defined() && flat.numel() == elements && flat.dtype() == options.dtype &&
-      flat.device() == options.device) {
-    return;
-  }
-  flat = empty({elements}, options);
-}
-
-inline std::int64_t elements_of(const std::vector<Tensor>& tensors,
-                                const std::vector<std::size_t>& members) {
-  std::int64_t elements = 0;
-  for (const std::size_t member : members) elements += tensors[member].numel();
-  return elements;
-}
-
 // Calls `visit(part, tensor)` for each of the tensors and its part of the flat one. They lie side
 // by side, without room between them: ranks whose tensors have more elements than others' have a
 // longer flat one, which the group does not take for the others'.
@@ -50,16 +34,23 @@ LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& gr
   flat_.resize(groups.size());
   std::vector<distributed::Work> works;
   for (std::size_t g = 0; g < groups.size(); ++g) {
+    const Tensor& first = tensors[groups[g][0]];
     if (groups[g].size() == 1) {
-      works.push_back(group.broadcast(tensors[groups[g][0]], root));
+      works.push_back(group.broadcast(first, root));
       continue;
     }
-    fit(flat_[g], elements_of(tensors, groups[g]), tensors[groups[g][0]].options());
+    std::int64_t elements = 0;
+    for (const std::size_t member : groups[g]) elements += tensors[member].numel();
+    Tensor& flat = flat_[g];
+    if (!flat.defined() || flat.numel() != elements || flat.dtype() != first.dtype() ||
+        flat.device() != first.device()) {
+      flat = empty({elements}, first.options());
+    }
     if (group.rank() == root) {
-      for_each_part(flat_[g], tensors, groups[g],
+      for_each_part(flat, tensors, groups[g],
                     [](const Tensor& part, const Tensor& tensor) { copy_into(part, tensor); });
     }
-    works.push_back(group.broadcast(flat_[g], root));
+    works.push_back(group.broadcast(flat, root));
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
     works[g].wait();
