@@ -86,11 +86,11 @@ class ProcessGroup {
   Device device() const;
 
   // The same group. Its operations return when they have ended, and throw what went wrong.
-  ProcessGroup blocking() const { return with(detail::Execution::blocking); }
+  ProcessGroup blocking() const { return {state_, detail::Execution::blocking}; }
   // The same group, for a caller that has nothing else to do: its collectives on host memory run in
   // the calling thread if no issued operation is unfinished, which spares two hand-overs between
   // threads. Errors still come from the Work.
-  ProcessGroup inline_if_idle() const { return with(detail::Execution::inline_if_idle); }
+  ProcessGroup inline_if_idle() const { return {state_, detail::Execution::inline_if_idle}; }
 
   // Replaces `tensor` on every rank by the reduction over all ranks.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
@@ -153,8 +153,10 @@ class ProcessGroup {
   const std::shared_ptr<detail::GroupState>& impl() const { return state_; }
 
  private:
+  ProcessGroup(std::shared_ptr<detail::GroupState> state, detail::Execution execution)
+      : state_(std::move(state)), execution_(execution) {}
+
   detail::GroupState& state() const;
-  ProcessGroup with(detail::Execution execution) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
   Work issue(const char* operation, detail::Collective collective, const Tensor& part, ReduceOp op,

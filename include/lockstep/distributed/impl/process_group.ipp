@@ -104,12 +104,6 @@ LOCKSTEP_INLINE detail::GroupState& ProcessGroup::state() const {
   return *state_;
 }
 
-LOCKSTEP_INLINE ProcessGroup ProcessGroup::with(detail::Execution execution) const {
-  ProcessGroup result = *this;
-  result.execution_ = execution;
-  return result;
-}
-
 LOCKSTEP_INLINE Work ProcessGroup::issue(const char* operation, detail::Collective collective,
                                          const Tensor& part, ReduceOp op, int root,
                                          const detail::Parts& reads,

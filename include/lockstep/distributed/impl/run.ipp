@@ -28,22 +28,14 @@
 
 namespace lockstep::distributed::detail {
 
-inline ProcessGroup thread_group(int rank, const std::vector<Device>& devices,
-                                 const std::shared_ptr<ThreadWorld>& world) {
-  const int size = static_cast<int>(devices.size());
-  return ProcessGroup(std::make_shared<GroupState>(
-      std::make_unique<ThreadCarrier>(rank, size, world),
-      std::make_shared<CommunicationThread>(lockstep::detail::str("communication ", rank)),
-      devices[static_cast<std::size_t>(rank)]));
-}
-
 LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
                                const std::function<void(ProcessGroup)>& fn,
                                const RunOptions& options) {
   check<ValueError>(!devices.empty() && devices.size() <= std::size_t{Rendezvous::kMaxSize},
                     "run: expected 1 to ", Rendezvous::kMaxSize, " devices, got ", devices.size());
   for (const Device device : devices) check_device(device);
-  const auto world = std::make_shared<ThreadWorld>(static_cast<int>(devices.size()), devices);
+  const auto size = static_cast<int>(devices.size());
+  const auto world = std::make_shared<ThreadWorld>(size, devices);
   const auto caller = lockstep::detail::ThreadState::capture();
   // Copied before any rank draws.
   std::vector<std::shared_ptr<lockstep::detail::RandomNumbers>> random(devices.size());
@@ -54,21 +46,22 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
     // Destroyed after the rank has left: what it has issued may wait for ranks that wait for this
     // one.
     ProcessGroup group;
-    try {
+    const std::exception_ptr error = lockstep::detail::thrown_by([&] {
       const lockstep::detail::ThreadState::Scope state(caller);
       lockstep::detail::random_override() = random[index];
       std::optional<lockstep::detail::CoreBinding> binding;
-      group = thread_group(rank, devices, world);
+      group = ProcessGroup(std::make_shared<GroupState>(
+          std::make_unique<ThreadCarrier>(rank, size, world),
+          std::make_shared<CommunicationThread>(lockstep::detail::str("communication ", rank)),
+          devices[index]));
       const lockstep::detail::ScopedValue current(group_of_thread(), group);
       if (options.bind_to == BindTo::core) binding.emplace(cores, index, devices.size(), "rank");
       fn(group);
       // What the rank has issued ends before the rank leaves.
       group.impl()->thread()->drain();
-    } catch (...) {
-      world->leave(rank, std::current_exception());
-      throw;
-    }
-    world->leave(rank, nullptr);
+    });
+    world->leave(rank, error);
+    if (error) std::rethrow_exception(error);
   };
   throw_first_failure(lockstep::detail::try_run_team(devices.size(), share), devices);
 }
