@@ -149,12 +149,11 @@ class GroupState : lockstep::detail::NonCopyable {
       return;
     }
     CommunicationThread::Task end([link = std::move(link_)]() mutable noexcept { link.reset(); });
-    try {
+    const std::exception_ptr error = lockstep::detail::thrown_by([&] {
       if (!thread_->run_here(end)) thread_->issue(std::move(end));
-    } catch (const std::exception&) {
-      // No memory, or no thread: the carrier ends with the group's last operation, or here.
-      thread_->between_operations(end);
-    }
+    });
+    // No memory, or no thread: the carrier ends with the group's last operation, or here.
+    if (error) thread_->between_operations(end);
   }
 
   int rank() const { return link_->carrier().rank(); }

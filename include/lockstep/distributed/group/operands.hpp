@@ -9,13 +9,13 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <exception>
 #include <new>
 #include <optional>
 #include <span>
@@ -120,12 +120,9 @@ class Operands {
   // would wait for the stream's other operations, too.
   void release() noexcept {
     if (stream_) {
-      std::optional<Event> end;
-      try {
-        end = stream_->record_event();
-      } catch (const std::exception&) {
-        // All that the stream will have been given stands for it.
-      }
+      std::optional<Event>
+          end;  // without it all that the stream will have been given stands for it
+      (void)lockstep::detail::thrown_by([&] { end = stream_->record_event(); });
       for_storages([&](lockstep::detail::Storage& of) { of.keep_until(*stream_, end); });
     }
     reads_.clear();

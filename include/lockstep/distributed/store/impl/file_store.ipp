@@ -22,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -239,11 +238,9 @@ LOCKSTEP_INLINE FileStore::FileStore(const std::filesystem::path& path, int num_
 LOCKSTEP_INLINE FileStore::~FileStore() {
   if (lockstep::detail::forked()) return;  // the worker is the parent
   constexpr std::chrono::milliseconds kLongestParting{1000};
-  try {
-    file_->leave(detail::Deadline(std::min(timeout(), kLongestParting)));
-  } catch (const std::exception&) {
-    // The file stays.
-  }
+  // If that fails the file stays.
+  (void)lockstep::detail::thrown_by(
+      [&] { file_->leave(detail::Deadline(std::min(timeout(), kLongestParting))); });
 }
 
 LOCKSTEP_INLINE std::string FileStore::name() const { return file_->name(); }

@@ -112,11 +112,9 @@ LOCKSTEP_INLINE void Watchdog::leave() {
 }
 
 LOCKSTEP_INLINE void Watchdog::abort(std::string reason) noexcept {
-  try {
-    if (client_) client_->abort(std::move(reason));
-  } catch (const std::exception&) {
-    // Out of memory: the others find that the process has ended.
-  }
+  if (!client_) return;
+  // If there is no memory for it the others find that the process has ended.
+  (void)lockstep::detail::thrown_by([&] { client_->abort(std::move(reason)); });
 }
 
 LOCKSTEP_INLINE std::string Watchdog::host_name(const WatchdogOptions& options) {

@@ -64,13 +64,8 @@ LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
 }
 
 LOCKSTEP_INLINE Reducer::~Reducer() {
-  for (const RemovableHandle& hook : hooks_) {
-    try {
-      hook.remove();
-    } catch (...) {
-      // No memory for a list without it: the hook stays, and finds that this has gone.
-    }
-  }
+  // A hook stays where there is no memory for a list without it, and finds that this has gone.
+  (void)first_thrown_by(hooks_, [](const RemovableHandle& hook) { hook.remove(); });
 }
 
 LOCKSTEP_INLINE void Reducer::attach() {
