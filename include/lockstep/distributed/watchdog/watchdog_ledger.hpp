@@ -24,6 +24,8 @@
 
 namespace lockstep::distributed::detail {
 
+using lockstep::detail::str;
+
 // All that rank 0 knows of the ranks, and what follows from it. It has neither clock nor
 // connections: it is told what has come, and when.
 //
@@ -180,10 +182,6 @@ class WatchdogLedger {
   using Group = std::vector<RankPosition>;  // in the order of the group's ranks
   using Groups = std::map<GroupKey, Group>;
 
-  template <class... Parts>
-  static std::string str(const Parts&... parts) {
-    return lockstep::detail::str(parts...);
-  }
   // Prints a measured time, in whole seconds from 10 s on: it is only as exact as the interval.
   static std::string whole_seconds(Time time) {
     return time < std::chrono::seconds(10)
