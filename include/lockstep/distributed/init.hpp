@@ -24,12 +24,13 @@ inline constinit std::atomic<MakeWorld> make_mpi_world{nullptr};
 // process that no launcher started (see launch_environment) is a world of one and needs nothing.
 //
 // **Torch counterpart.** torch.distributed.init_process_group.
-// **Threads and exceptions.** An Error if there is a default group already, or if there are other
-// processes but no way to reach them. Processes watch each other from here on: see
-// mpi::process_group for what happens when one fails.
+// **Threads and exceptions.** One thread calls it. An Error if there is a default group already, as
+// within `run`, or if there are other processes but no way to reach them. Processes watch each
+// other from here on: see mpi::process_group for what happens when one fails.
 ProcessGroup init_process_group();
 
-// Gives up the default group; its handles elsewhere stay good. Does nothing if there is none.
+// Gives up the group of init_process_group; its handles elsewhere stay good. Does nothing if there
+// is none; that of `run` ends by itself.
 //
 // **Torch counterpart.** torch.distributed.destroy_process_group.
 void destroy_process_group();

@@ -148,6 +148,8 @@ class ProcessGroup {
   // share its communication thread.
   //
   // **Torch counterpart.** torch.distributed.new_group.
+  // **Threads and exceptions.** Throws what the Work of a collective would; a ValueError if the
+  // lists differ.
   ProcessGroup new_group(const std::vector<int>& members) const;
 
   const std::shared_ptr<detail::GroupState>& impl() const { return state_; }

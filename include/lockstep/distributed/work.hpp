@@ -43,7 +43,7 @@ class Completion;
       "lockstep::distributed::all_reduce and the like, which wait; cast to void to drop it")]]
 #endif
 
-// A collective that was issued: a handle, to wait for its end and to ask for its error.
+// An operation that was issued: a handle, to wait for its end and to ask for its error.
 //
 // The operation takes place whether somebody waits or not. Until it has ended, its tensors may be
 // neither written nor, where it writes them, read; so compilers warn of one that is dropped. Where

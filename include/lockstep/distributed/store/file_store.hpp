@@ -28,8 +28,9 @@ class StoreFile;
 // its lock away, and a change that it had not written wholly is dropped.
 //
 // **Torch counterpart.** torch.distributed.FileStore.
-// **Threads and exceptions.** As Store. Each process makes its own. The lock is flock's, so the
-// file may be on NFS where that has been set up for locks.
+// **Threads and exceptions.** As Store; a ValueError for a negative `num_workers`. Each process
+// makes its own. The lock is flock's, so the file may be on NFS where that has been set up for
+// locks.
 class FileStore final : public Store {
  public:
   explicit FileStore(const std::filesystem::path& path, int num_workers = 0,

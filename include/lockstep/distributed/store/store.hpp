@@ -39,8 +39,9 @@ class StoreError : public Error {
 // **Torch counterpart.** torch.distributed.Store.
 // **Threads and exceptions.** Any thread may call any member, also while others wait. A call that
 // cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
-// file that cannot be used. A ValueError for a key or value that is too long, and for `add` to a
-// value that is no number. In a child that is forked later, any call is an Error.
+// file that cannot be used. A ValueError for a key or value that is too long, for a negative time
+// limit, and for `add` to a value that is no number, or where the sum takes more than 64 bits. In a
+// child that is forked later, any call is an Error.
 class Store : lockstep::detail::NonCopyable {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);

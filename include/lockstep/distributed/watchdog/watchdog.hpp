@@ -58,11 +58,11 @@ class WatchdogError : public RankGone {
 // **Example.**
 //
 //     Watchdog watchdog(rank, size, store, WatchdogOptions::from_environment(),
-//                       [&] { carrier.break_off(); });
+//                       [&] { stop_waiting(); });
 //     const auto progress = watchdog.watch({0, 1, 2, 3});
 //     {
 //       const InCollective here(progress.get(), call);
-//       ...                       // the collective, which `break_off` ends
+//       ...                       // the collective, which `stop_waiting` ends
 //     }
 //     watchdog.check();           // WatchdogError: "rank 2 has died: ..."
 class Watchdog : public detail::RankWatcher {
