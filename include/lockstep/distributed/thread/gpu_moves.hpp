@@ -36,18 +36,15 @@ class GpuMoves {
   // Issues the rank's share. Called before the parting: an error is kept, so that all ranks come to
   // it.
   void issue() noexcept {
-    try {
+    error_ = lockstep::detail::thrown_by([&] {
       if (call_.count > 0) start();
-    } catch (...) {
-      keep_error();
-    }
-    try {
-      side(own_).done = stream().record_event();
-    } catch (...) {
-      keep_error();
-      // Without an event only the host can wait for what has been issued.
-      if (!await_end(stream())) side(own_).hangs = true;
-    }
+    });
+    const std::exception_ptr unmarked =
+        lockstep::detail::thrown_by([&] { side(own_).done = stream().record_event(); });
+    // Without an event only the host can wait for what has been issued.
+    if (unmarked && !await_end(stream())) side(own_).hangs = true;
+    if (!error_) error_ = unmarked;
+    if (error_) side(own_).failure = lockstep::detail::described(error_);
   }
 
   // Has the rank's stream wait for what the others have issued. Called after the parting. If the
@@ -59,13 +56,10 @@ class GpuMoves {
     if (side(own_).hangs) error = error_;
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (r == own_) continue;
-      try {
-        wait_for(r, side(r).done);
-      } catch (...) {
-        if (!error) error = std::current_exception();
-        if (!await_end(side(r).done)) in_use = true;
-      }
-      if (side(r).hangs) in_use = true;
+      const std::exception_ptr thrown =
+          lockstep::detail::thrown_by([&] { wait_for(r, side(r).done); });
+      if (!error) error = thrown;
+      if ((thrown && !await_end(side(r).done)) || side(r).hangs) in_use = true;
     }
     if (error) std::rethrow_exception(error);
   }
@@ -86,7 +80,10 @@ class GpuMoves {
   void start() const {
     if (GpuCollectives* const all = serving()) {
       if (own_ != 0) return;
-      const GpuCall together{call_, parts()};
+      GpuCall together{call_, {}};
+      for (std::size_t r = 0; r < ranks_; ++r) {
+        together.parts.push_back({side(r).stream, slot(r).inputs, slot(r).outputs});
+      }
       return all->run({&together, 1});
     }
     for (std::size_t r = 0; r < ranks_; ++r) {
@@ -106,11 +103,6 @@ class GpuMoves {
     }
   }
 
-  void keep_error() noexcept {
-    if (error_) return;
-    error_ = std::current_exception();
-    side(own_).failure = lockstep::detail::described(error_);
-  }
   [[noreturn]] void fail_of(std::size_t r, const lockstep::detail::DescribedError& cause) const {
     lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
                                         side(r).stream.device(), ": ", cause.text());
@@ -123,14 +115,6 @@ class GpuMoves {
       if (side(r).stream.device() != world_.gpus()[r]) return nullptr;
     }
     return side(0).serves;
-  }
-
-  std::vector<GpuPart> parts() const {
-    std::vector<GpuPart> all;
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      all.push_back({side(r).stream, slot(r).inputs, slot(r).outputs});
-    }
-    return all;
   }
 
   // Part i of what a rank reads, and of what it writes.
