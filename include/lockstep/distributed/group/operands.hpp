@@ -48,21 +48,19 @@ class Operands {
   Operands(const Parts& reads, const Parts& writes)
       : read_parts_(reads.count), write_parts_(writes.count) {
     std::vector<Stream> streams;
-    const auto note = [&](const Stream& stream) {
-      if (lockstep::detail::find(streams, stream) == streams.end()) {
-        streams.push_back(stream);
-      }
+    const auto stream_of = [&](const Tensor& tensor) {
+      const Stream stream = current_stream(tensor.device());
+      if (lockstep::detail::find(streams, stream) == streams.end()) streams.push_back(stream);
+      return stream;
     };
     for (const Tensor& tensor : reads.tensors) {
       reads_.push_back(lockstep::detail::packed(without_graph(tensor)));
+      (void)stream_of(tensor);
     }
     for (const Tensor& tensor : writes.tensors) {
-      const Stream stream = current_stream(tensor.device());
-      lockstep::detail::order_write(tensor, stream);
+      lockstep::detail::order_write(tensor, stream_of(tensor));
       writes_.push_back(without_graph(tensor));
-      note(stream);
     }
-    for (const Tensor& tensor : reads_) note(current_stream(tensor.device()));
     for (const Stream& stream : streams) {
       if (const Event event = stream.record_event(); event.state()) ready_.push_back(event);
     }

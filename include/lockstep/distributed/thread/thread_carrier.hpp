@@ -54,10 +54,8 @@ class ThreadCarrier final : public Carrier {
     if (rank() == 0) world_->pieces(turn_).reset();
     if (small && !inputs.empty()) copy_part(mine.small.data(), inputs[0], call.bytes());
     meet(call);
-    if (call.collective != Collective::barrier) {
-      move(call, outputs, small);
-      if (!small && !is_sum(call)) world_->parting.meet();
-    }
+    move(call, outputs, small);
+    if (!small && !is_sum(call)) world_->parting.meet();
     ++turn_;
   }
 
@@ -210,11 +208,7 @@ class ThreadCarrier final : public Carrier {
       reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
     };
     do_share(
-        call, own(), ranks(), outputs.size(),
-        [&] {
-          if (!small) return reduce_in_pieces(call);
-          add_up(0);
-        },
+        call, own(), ranks(), outputs.size(), [&] { small ? add_up(0) : reduce_in_pieces(call); },
         [&] { add_up(own()); },
         [&](std::size_t i, std::size_t r, std::size_t part) {
           copy_part(outputs[i], source(r, part), call.bytes());
