@@ -118,8 +118,8 @@ class Operands {
   // would wait for the stream's other operations, too.
   void release() noexcept {
     if (stream_) {
-      std::optional<Event>
-          end;  // without it all that the stream will have been given stands for it
+      // Without an event all that the stream will have been given stands for it.
+      std::optional<Event> end;
       (void)lockstep::detail::thrown_by([&] { end = stream_->record_event(); });
       for_storages([&](lockstep::detail::Storage& of) { of.keep_until(*stream_, end); });
     }
