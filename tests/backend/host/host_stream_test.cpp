@@ -366,6 +366,24 @@ TEST(HostStream, WhatAQueuedOperationThrewComesToTheNextOperationOfTheStreamThat
   }
 }
 
+// What a stream was told to wait for has ended, badly, before another one waits for that stream.
+TEST(HostStream, AFailureIsToldThroughAStreamWhoseWaitIsOver) {
+  const Stream copy = new_stream(Mode::queued);
+  const Stream between = new_stream(Mode::immediate);
+  const Stream compute = new_stream(Mode::immediate);
+  host(copy).submit([] { throw std::out_of_range("the copy"); });
+  between.wait_stream(copy);
+  while (!copy.query()) std::this_thread::yield();
+  compute.wait_stream(between);
+  EXPECT_TRUE(throws<std::out_of_range>([&] { host(compute).submit([] {}); }, "the copy"));
+  EXPECT_NO_THROW(host(compute).submit([] {}));
+  const Event event = between.record_event();
+  EXPECT_TRUE(throws<std::out_of_range>([&] { event.synchronize(); }, "the copy"));
+  EXPECT_TRUE(throws<std::out_of_range>([&] { host(between).submit([] {}); }, "the copy"));
+  compute.wait_stream(between);
+  EXPECT_NO_THROW(host(compute).submit([] {}));
+}
+
 TEST(HostStream, OneFailureHidesNoOther) {
   const Stream copy = new_stream(Mode::queued);
   const auto fail = [&](const char* what) {

@@ -76,13 +76,15 @@ class HostStream : public StreamState, private Servable {
 
   bool idle() const override {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
-           (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());
+           all_waits([](auto& event) { return event->query(); });
   }
 
-  // Not while there is a failure to tell to whoever waits.
+  // Not while there is a failure to tell to whoever waits, of this stream or of one that it waits
+  // for.
   bool known_idle() const override {
     return idle() &&
-           told_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire);
+           told_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire) &&
+           all_waits([this](auto& event) { return event->precedes_new_work_of(*this); });
   }
 
   EventPtr record() override {
@@ -182,11 +184,13 @@ class HostStream : public StreamState, private Servable {
     const std::vector<EventPtr> events_;
   };
 
-  // Whether all events that the stream waits for have happened, even if no operation has waited
-  // yet.
-  bool waits_have_happened() const {
+  // Whether `holds(event)` is true for all events that the stream waits for. One that has happened
+  // is still there if no operation has waited since.
+  template <class Holds>
+  bool all_waits(const Holds& holds) const {
+    if (!has_waits_.load(std::memory_order_acquire)) return true;
     const std::lock_guard lock(mutex_);
-    return all_of(waits_, [](auto& event) { return event->query(); });
+    return all_of(waits_, holds);
   }
 
   static void rethrow(const std::exception_ptr& error) {
