@@ -2,6 +2,7 @@
 #include <lockstep/autograd/engine.hpp>
 
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
@@ -286,6 +287,21 @@ TEST(Engine, TheGradientFromBeforeIsNotDestroyedUnderTheLeafsLock) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 3}));
   EXPECT_EQ(asked, 1);
   x.set_grad({});
+}
+
+TEST(Engine, AGradientThatCannotBeCopiedLeavesNoneBehind) {
+  const Tensor x = ones({2}, {.dtype = Dtype::f64, .device = "cpu:0", .requires_grad = true});
+  const Tensor given = ones({2}, x.options());
+  const RemovableHandle fails = x.register_hook([](const Tensor&) {
+    const Stream copies = copy_stream("cpu:0");
+    testing::host_stream(copies).submit([] { throw std::runtime_error("an earlier copy"); });
+    current_stream("cpu:0").wait_stream(copies);
+  });
+  EXPECT_TRUE(throws<std::runtime_error>([&] { x.backward(given); }, "an earlier copy"));
+  EXPECT_FALSE(x.grad().defined());
+  fails.remove();
+  x.backward(given);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{1, 1}));
 }
 
 TEST(Engine, GradientsWithAGraphShareNoMemory) {

@@ -129,6 +129,11 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
       replaced.push_back(before);
     }
   };
+  const auto own_copy = [&](const Tensor& other) {
+    Tensor copy = empty_in_layout_of(variable_);
+    copy_into(copy, other);
+    return copy;
+  };
   const Tensor slot = std::exchange(gradient_slot_, {});
   if (frozen) return variable_.impl()->hooks;
   if (total.defined()) check_summable(total, gradient);  // set_data may have come between
@@ -156,17 +161,13 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
     } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
       replace(recorded_sum());
     } else {
-      total = empty_in_layout_of(variable_);
-      copy_into(total, gradient);
+      total = own_copy(gradient);
     }
   } else if (is_grad_enabled()) {
     replace(recorded_sum());
   } else {
-    if (repeats_elements(total)) {  // such as an expanded one, which cannot be added to in place
-      const Tensor own = empty_in_layout_of(variable_);
-      copy_into(own, total);
-      replace(own);
-    }
+    // Such as an expanded one, which cannot be added to in place.
+    if (repeats_elements(total)) replace(own_copy(total));
     add_in_place(total, gradient);
   }
   return variable_.impl()->hooks;
