@@ -14,6 +14,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/split.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -477,6 +478,36 @@ TEST(Engine, DevicesRunBackwardInThreadsOfTheirOwn) {
     EXPECT_NE(threads[0].load(), threads[2].load());
     EXPECT_NE(threads[1].load(), threads[2].load());
   }
+}
+
+struct WhoseNumbers {
+  static constexpr const char* name = "whose_numbers";
+  std::latch* latch;
+  std::atomic<detail::RandomNumbers*>* numbers;
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    latch->arrive_and_wait();
+    numbers->store(&detail::random_numbers());
+    return grad;
+  }
+};
+
+// A rank's (distributed::run), whichever thread runs an operation's backward or a hook.
+TEST(Engine, EachThreadDrawsTheCallersRandomNumbers) {
+  constexpr std::size_t kDevices = 3;
+  std::latch latch(kDevices);
+  std::array<std::atomic<detail::RandomNumbers*>, kDevices> drawn{};
+  Tensor total = leaf(0);
+  for (std::size_t i = 0; i < kDevices; ++i) {
+    const Tensor x = leaf(1, Device(DeviceType::cpu, static_cast<int>(i)));
+    total = total + apply(WhoseNumbers{&latch, &drawn[i]}, x).to(Device());
+  }
+  const auto own = detail::copy_random_numbers();
+  {
+    const detail::ScopedValue scope(detail::random_override(), own);
+    total.backward();
+  }
+  for (const auto& numbers : drawn) EXPECT_EQ(numbers.load(), own.get());
 }
 
 // A thread that has run short passes wakes nobody for the next one; who is needed comes all the

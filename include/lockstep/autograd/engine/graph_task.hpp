@@ -19,7 +19,9 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -132,9 +134,9 @@ class GraphTask final : public BackwardPass {
     Tensor gradient;
   };
 
-  // The state of a thread that works for this pass, whatever the caller has set: without inference
-  // mode and autocast, so that gradients are normal tensors, computed in the dtypes of forward. And
-  // its ranges in the timeline.
+  // The state of a thread that works for this pass: the caller's random numbers and, whatever the
+  // caller has set, neither inference mode nor autocast, so that gradients are normal tensors,
+  // computed in the dtypes of forward. And its ranges in the timeline.
   class Scope {
    public:
     explicit Scope(GraphTask& task)
@@ -152,6 +154,7 @@ class GraphTask final : public BackwardPass {
     const BackwardPassScope pass_;
     const AutogradStateScope autograd_;
     const AutocastStateScope autocast_{{.enabled = false}};
+    const ScopedValue<std::shared_ptr<RandomNumbers>> random_{random_override(), task_.random_};
   };
 
   void run(NodeState& state) {
@@ -352,6 +355,7 @@ class GraphTask final : public BackwardPass {
 
   const bool retain_graph_;
   const bool create_graph_;
+  const std::shared_ptr<RandomNumbers> random_ = random_override();
   // Memory for everything that grows with the graph; a small graph needs no more than this.
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
