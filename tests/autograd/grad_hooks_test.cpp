@@ -14,6 +14,7 @@
 #include <lockstep/ops/split.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
@@ -359,6 +360,17 @@ TEST(RetainGrad, KeepsTheGradientOfATensorThatIsNoLeaf) {
   loss.backward();
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{24, 48}));
   EXPECT_EQ(kept.to_vector<double>(), (Values{12, 24}));
+}
+
+TEST(RetainGrad, TheGradientFromBeforeIsNotDestroyedUnderTheTensorsLock) {
+  const Tensor y = leaf({1, 2}) * 3;
+  y.retain_grad();
+  Values lent = {1, 2};
+  Values seen;
+  const auto ask = [&](void*) { seen = y.grad().to_vector<double>(); };
+  y.set_grad(from_blob(lent.data(), {2}, {.deleter = ask}));
+  y.sum().backward();
+  EXPECT_EQ(seen, (Values{2, 3}));
 }
 
 TEST(RetainGrad, IsNothingToGradWhichChangesNoGrad) {

@@ -128,16 +128,15 @@ LOCKSTEP_INLINE void Tensor::retain_grad() const {
     if (retained) return;
   }
   const auto retain = [variable = std::weak_ptr(impl_)](const Tensor& gradient) {
-    if (const std::shared_ptr<detail::TensorImpl> impl = variable.lock()) {
-      const std::lock_guard lock(impl->mutex);
-      Tensor& total = impl->grad;
-      // Never the gradient itself: other tensors' may be the same one.
-      if (!total.defined()) total = zeros(gradient.sizes(), gradient.options());
-      total = detail::sum_gradients(total, gradient);
-      // The caller reads it on a stream that waits for this one.
-      autograd::queue_callback(
-          [kept = total] { kept.record_stream(current_stream(kept.device())); });
-    }
+    const Tensor tensor(variable.lock());
+    if (!tensor.defined()) return Tensor();
+    const Tensor before = tensor.grad();
+    // Never the gradient itself: other tensors' may be the same one.
+    const Tensor total = detail::sum_gradients(
+        before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
+    tensor.set_grad(total);
+    // The caller reads it on a stream that waits for this one.
+    autograd::queue_callback([total] { total.record_stream(current_stream(total.device())); });
     return Tensor();
   };
   (void)detail::add_gradient_hook(*this, retain, true);
