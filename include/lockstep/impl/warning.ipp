@@ -8,7 +8,6 @@
 #include <iostream>
 #include <mutex>
 #include <string>
-#include <utility>
 
 namespace lockstep::detail {
 
@@ -26,7 +25,7 @@ namespace lockstep {
 LOCKSTEP_INLINE void set_warning_handler(std::function<void(const std::string&)> handler) {
   auto& sink = detail::never_destroyed<detail::WarningSink>();
   const std::lock_guard lock(sink.mutex);
-  sink.handler = std::move(handler);
+  sink.handler.swap(handler);  // the one before is destroyed unlocked: it may warn
 }
 
 LOCKSTEP_INLINE void warn(const std::string& text) {
