@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <type_traits>
 #include <typeinfo>
 
 // Put before an element-wise loop: its iterations do not depend on one another, even where the
@@ -67,10 +66,15 @@ void launch_bytes(const Stream& stream, std::size_t count, const void* functor, 
                   HostKernel on_host, const std::atomic<Launcher>& on_gpu,
                   const std::type_info& type);
 
-// The compiler's own trait: std's has it instantiate ten class templates for each of the functors.
+// The same for a functor of type F.
 template <class F>
-inline constexpr bool copied_as_bytes = __is_trivially_copyable(F) &&
-                                        alignof(F) <= alignof(std::max_align_t);
+void launch_as(HostKernel on_host, const Stream& stream, std::size_t count, const F& functor,
+               const std::atomic<Launcher>& on_gpu = kernel_slot<F>) {
+  // The compiler's own trait: std's has it instantiate ten class templates for each functor.
+  static_assert(__is_trivially_copyable(F) && alignof(F) <= alignof(std::max_align_t),
+                "a kernel functor is copied as bytes");
+  launch_bytes(stream, count, &functor, sizeof(F), on_host, on_gpu, typeid(F));
+}
 
 }  // namespace detail
 
@@ -85,9 +89,7 @@ inline constexpr bool copied_as_bytes = __is_trivially_copyable(F) &&
 // **Threads and exceptions.** A DeviceError on a GPU for which no kernel of type F is registered.
 template <class F>
 void launch(const Stream& stream, std::size_t count, const F& functor) {
-  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
-  detail::launch_bytes(stream, count, &functor, sizeof(F), &detail::run_each<F>,
-                       detail::kernel_slot<F>, typeid(F));
+  detail::launch_as(&detail::run_each<F>, stream, count, functor);
 }
 
 // Runs `call()` once on a stream: a library call, or an algorithm with a loop of its own. As with
@@ -95,17 +97,13 @@ void launch(const Stream& stream, std::size_t count, const F& functor) {
 // the slot has another implementation.
 template <class F>
 void launch_call(const Stream& stream, const F& call) {
-  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
-  detail::launch_bytes(stream, 1, &call, sizeof(F), &detail::run_once<F>, detail::kernel_slot<F>,
-                       typeid(F));
+  detail::launch_as(&detail::run_once<F>, stream, 1, call);
 }
 
 // The same for what only host devices do so: there is no slot to fill, and a DeviceError on a GPU.
 template <class F>
 void launch_on_host(const Stream& stream, const F& call) {
-  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
-  detail::launch_bytes(stream, 1, &call, sizeof(F), &detail::run_once<F>, detail::no_kernel,
-                       typeid(F));
+  detail::launch_as(&detail::run_once<F>, stream, 1, call, detail::no_kernel);
 }
 
 }  // namespace lockstep

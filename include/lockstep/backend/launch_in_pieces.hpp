@@ -7,7 +7,6 @@
 #include <lockstep/device/stream.hpp>
 
 #include <cstddef>
-#include <typeinfo>
 
 namespace lockstep {
 
@@ -36,9 +35,7 @@ void run_each_in_pieces(std::size_t count, const void* functor) {
 // member `on_host(begin, end)`, host devices call that one.
 template <std::size_t unit, class F>
 void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor) {
-  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
-  detail::launch_bytes(stream, count, &functor, sizeof(F), &detail::run_each_in_pieces<unit, F>,
-                       detail::kernel_slot<F>, typeid(F));
+  detail::launch_as(&detail::run_each_in_pieces<unit, F>, stream, count, functor);
 }
 
 // As launch_in_pieces, but other cores take part only if the caller is in no team: for work of one
@@ -47,11 +44,8 @@ void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor)
 // them.
 template <std::size_t unit, class F>
 void launch_between_teams(const Stream& stream, std::size_t count, const F& functor) {
-  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
-  const auto on_host =
-      detail::inside_team ? &detail::run_each<F> : &detail::run_each_in_pieces<unit, F>;
-  detail::launch_bytes(stream, count, &functor, sizeof(F), on_host, detail::kernel_slot<F>,
-                       typeid(F));
+  if (detail::inside_team) return launch(stream, count, functor);
+  launch_in_pieces<unit>(stream, count, functor);
 }
 
 }  // namespace lockstep

@@ -249,11 +249,11 @@ class BackgroundThreads {
   }
 
   void leave() {
-    bool wake = false;
+    bool wake;
     {
       const std::lock_guard lock(mutex_);
       --awake_;
-      if (first_ready() != nullptr) wake = need_another();
+      wake = first_ready() != nullptr && need_another();
     }
     if (wake) wake_one();
   }

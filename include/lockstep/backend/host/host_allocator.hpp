@@ -89,15 +89,10 @@ class HostAllocator final : public MemoryResource {
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   UsedOn&& used_on) noexcept override {
     if (streams_are_gone()) return;
-    const auto idle = [](const StreamState* stream) { return stream->idle(); };
-    const auto streams = used_on.streams();
     try {
-      if (owner.idle() && all_of(streams, idle)) {
-        return deallocate(data, bytes);
-      }
       std::vector<EventPtr> busy;
       if (!owner.idle()) busy.push_back(owner.record());
-      for (StreamState* stream : streams) {
+      for (StreamState* stream : used_on.streams()) {
         if (!stream->idle()) busy.push_back(stream->record());
       }
       deallocate(data, bytes, std::move(busy));

@@ -71,13 +71,13 @@ inline const CudaDevices* cuda_devices() {
   const int count = device_count(device.type);
   if (device.index >= 0 && device.index < count) return;
   if (device.is_cuda() && count == 0) {
-    throw DeviceError(
-        str("device ", device, ": this machine has no CUDA device (", no_cuda_reason(), ")"));
+    fail<DeviceError>("device ", device, ": this machine has no CUDA device (", no_cuda_reason(),
+                      ")");
   }
-  throw DeviceError(str("device ", device, " is out of range: there are ", count,
-                        device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
-                                          " set_host_device_count for more)"
-                                        : " CUDA devices"));
+  fail<DeviceError>("device ", device, " is out of range: there are ", count,
+                    device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
+                                      " set_host_device_count for more)"
+                                    : " CUDA devices");
 }
 
 }  // namespace lockstep::detail
