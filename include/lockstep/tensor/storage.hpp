@@ -48,9 +48,9 @@ MemoryResource& memory_of(Device device);
 class Storage : NonCopyable {
  public:
   Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
-  // A block that the storage has not allocated, but gives back to `memory`.
-  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory)
-      : Storage(data, bytes, owner, memory, true) {}
+  // A block that the storage gives back to `memory`, and has not allocated if it is lent.
+  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory, bool lent = true)
+      : owner_(owner), memory_(memory), bytes_(bytes), lent_(lent), data_(data) {}
   ~Storage();
 
   void* data() const { return data_; }
@@ -84,12 +84,9 @@ class Storage : NonCopyable {
 
   Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
       : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory, false) {}
-  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory, bool lent)
-      : owner_(owner), memory_(memory), bytes_(bytes), lent_(lent), data_(data) {}
 
   // Called with `mutex_` locked.
   Use& use_of(const Stream& stream);
-  void order_after_readers(const Stream& writer);
   // For one more stream in `further_`, besides those in `kept_`, which the destructor may need.
   void make_room() { further_.reserve(further_.size() + kept_.size() + 2); }
 

@@ -27,8 +27,7 @@ LOCKSTEP_INLINE std::size_t behind_channels(std::size_t dim) {
 }
 
 LOCKSTEP_INLINE bool is_channels_last(const Tensor& x) {
-  return x.dim() == 4 && !x.is_contiguous() &&
-         strides_are_contiguous(channels_to_back(x).sizes(), channels_to_back(x).strides());
+  return x.dim() == 4 && !x.is_contiguous() && channels_to_back(x).is_contiguous();
 }
 
 LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {

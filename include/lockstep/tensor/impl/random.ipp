@@ -3,6 +3,7 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/finite.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/current_replica.hpp>
@@ -43,9 +44,8 @@ LOCKSTEP_INLINE std::shared_ptr<RandomNumbers>& random_override() {
 }
 
 LOCKSTEP_INLINE RandomNumbers& random_numbers() {
-  static RandomNumbers& of_process = *new RandomNumbers;
   RandomNumbers* const own = random_override().get();
-  return own ? *own : of_process;
+  return own ? *own : never_destroyed<RandomNumbers>();
 }
 
 LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {

@@ -64,8 +64,7 @@ LOCKSTEP_INLINE Tensor empty_sparse(const Shape& shape, const TensorOptions& opt
 }
 
 LOCKSTEP_INLINE std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
-  const Tensor host = empty_on(default_stream(Device()), tensor.sizes(), Dtype::i64);
-  copy_into(host, tensor);
+  const Tensor host = contiguous_on_host(tensor);
   const std::int64_t* const first = host.const_data_ptr<std::int64_t>();
   return {first, first + host.numel()};
 }

@@ -83,11 +83,7 @@ LOCKSTEP_INLINE Storage::Use& Storage::use_of(const Stream& stream) {
 LOCKSTEP_INLINE void Storage::order_write(const Stream& writer) {
   StreamState* const first = first_.load(std::memory_order_acquire);
   if (!first) return;
-  if (has_further_.load(std::memory_order_acquire)) return order_after_readers(writer);
-  writer.wait_stream(Stream(*first));
-}
-
-LOCKSTEP_INLINE void Storage::order_after_readers(const Stream& writer) {
+  if (!has_further_.load(std::memory_order_acquire)) return writer.wait_stream(Stream(*first));
   const std::lock_guard lock(mutex_);
   for (StreamState* reader : further_) writer.wait_stream(Stream(*reader));
 }
