@@ -21,11 +21,6 @@ inline AutocastState& autocast_state() {
   return state;
 }
 
-// Makes `state` the calling thread's until destroyed.
-struct AutocastStateScope : ScopedValue<AutocastState> {
-  explicit AutocastStateScope(const AutocastState& state) : ScopedValue(autocast_state(), state) {}
-};
-
 }  // namespace detail
 
 // True if operations of this thread choose the dtype that they compute in.
@@ -72,7 +67,7 @@ class AutocastGuard {
   // other type converts to bool, as a string such as "bf16" would.)
   template <std::same_as<bool> B>
   explicit AutocastGuard(B enabled, Dtype dtype = Dtype::bf16)
-      : scope_({enabled, checked(dtype)}) {}
+      : state_(detail::autocast_state(), {enabled, checked(dtype)}) {}
 
  private:
   static Dtype checked(Dtype dtype) {
@@ -81,7 +76,7 @@ class AutocastGuard {
     return dtype;
   }
 
-  const detail::AutocastStateScope scope_;
+  const detail::ScopedValue<detail::AutocastState> state_;
 };
 
 }  // namespace lockstep

@@ -40,14 +40,6 @@
 
 namespace lockstep::detail {
 
-// Rethrows the exception that is being handled, with the node and its device added to its text.
-[[noreturn]] inline void rethrow_from(const Node& node) {
-  rethrow_as([&node](const std::exception& error) {
-    return str(error.what(), " (in the backward of ", node.name(), " on ", node.stream().device(),
-               ")");
-  });
-}
-
 // One backward pass over the part of a graph that its roots reach.
 //
 // The nodes are divided into lanes, one for each device, and one node of a lane runs at a time, so
@@ -153,7 +145,7 @@ class GraphTask final : public BackwardPass {
     std::list<profile::RecordFunction> ranges_;
     const BackwardPassScope pass_;
     const AutogradStateScope autograd_;
-    const AutocastStateScope autocast_{{.enabled = false}};
+    const ScopedValue<AutocastState> autocast_{autocast_state(), {.enabled = false}};
     const ScopedValue<std::shared_ptr<RandomNumbers>> random_{random_override(), task_.random_};
   };
 
@@ -161,7 +153,10 @@ class GraphTask final : public BackwardPass {
     try {
       execute(state);
     } catch (...) {
-      rethrow_from(*state.node);
+      rethrow_as([&node = *state.node](const std::exception& error) {
+        return str(error.what(), " (in the backward of ", node.name(), " on ",
+                   node.stream().device(), ")");
+      });
     }
   }
 

@@ -6,6 +6,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/random.hpp>
 
@@ -31,7 +32,7 @@ class ThreadState {
    private:
     std::vector<ForeignThreadState::Handle> foreign_;
     const AutogradStateScope autograd_;
-    const AutocastStateScope autocast_;
+    const ScopedValue<AutocastState> autocast_;
     std::vector<Stream> streams_before_;
     std::shared_ptr<RandomNumbers> random_before_;
   };

@@ -23,7 +23,7 @@ LOCKSTEP_INLINE ThreadState ThreadState::capture() {
 
 LOCKSTEP_INLINE ThreadState::Scope::Scope(const ThreadState& state)
     : autograd_(state.autograd_),
-      autocast_(state.autocast_),
+      autocast_(autocast_state(), state.autocast_),
       streams_before_(state.streams_),
       random_before_(state.random_) {
   for (const Foreign& foreign : state.foreign_) {
