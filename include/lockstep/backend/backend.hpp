@@ -43,8 +43,8 @@ struct CopyOrder {
   std::size_t bytes() const { return shape.bytes(); }
 };
 
-// The streams but its owner whose work may use a block. Whoever gives a block back moves them
-// along, so that it can be listed without more memory where nobody can note when that work ends.
+// The streams but its owner whose work may use a block. Moved into `deallocate`: whoever cannot
+// note there when that work ends keeps this as it is, which takes no memory.
 struct UsedOn {
   StreamState* first = nullptr;     // null where there is none
   std::vector<StreamState*> all{};  // where there are several: these, `first` among them

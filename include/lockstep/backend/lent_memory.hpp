@@ -17,8 +17,8 @@
 
 namespace lockstep::detail {
 
-// The queue of those who wait for work of `stream`, which ends in the order of the queue: no block
-// waits behind one that other work uses.
+// The queue of those who wait for work of `stream`. That work ends in the order in which it was
+// issued, so nobody waits behind somebody who has to wait longer.
 inline HostStream& queue_behind(StreamState& stream) {
   static std::mutex& mutex = *new std::mutex;
   static auto& queues = *new std::map<StreamState*, std::unique_ptr<HostStream>>;

@@ -175,10 +175,10 @@ bool is_consequence(const std::exception_ptr& error, NestedConsequence nested) {
   }
 }
 
-// Relays the first of several threads' errors, null where a thread has none, that neither is nor
-// has nested in it a Consequence; or else the first that is no Consequence, or the first: with
-// `source_of` its index, and the text `text_of` its index. The others that are no Consequence are
-// listed after it. Does nothing if there is no error.
+// Relays one of several threads' errors, null where a thread has none: the first that neither is a
+// Consequence nor has one nested in it; else the first that is no Consequence; else the first. Of
+// thread i `source_of(i)` is the Source and `text_of(i)` the text; behind it stand the texts of the
+// others that are no Consequence. Does nothing if there is no error.
 template <class Consequence, class SourceOf, class TextOf>
 void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequence nested,
                  const SourceOf& source_of, const TextOf& text_of) {

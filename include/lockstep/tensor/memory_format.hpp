@@ -36,7 +36,8 @@ std::size_t behind_channels(std::size_t dim);
 // channel, for example, they lie in both.
 bool is_channels_last(const Tensor& x);
 
-// Whether several indices of the tensor name the same element.
+// Whether several indices of the tensor name the same element, as they do after `expand`: along a
+// dimension of stride 0. (Lent memory may have strides by which dimensions overlap otherwise.)
 bool repeats_elements(const Tensor& tensor);
 
 // A tensor without values: channels_last if `like` is, else contiguous.

@@ -10,8 +10,8 @@
 
 namespace lockstep::detail {
 
-// The addresses of the memory of which a tensor has all: that of its elements where they follow one
-// another, else that of the first one. (Not of its storage: memory may have been lent twice.)
+// Addresses that are all the tensor's: of its elements if it is contiguous, else of the first one
+// alone. (The storage would not do: memory may have been lent twice.)
 struct MemoryRange {
   explicit MemoryRange(const Tensor& tensor)
       : begin(reinterpret_cast<std::uintptr_t>(tensor.impl()->data())) {

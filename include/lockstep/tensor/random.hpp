@@ -124,8 +124,8 @@ void manual_seed(std::uint64_t seed);
 
 // Uniform in [low, high); for an integer dtype the whole numbers that are. Drawn on the host, so
 // every device gets the same numbers, and a replica its own (default_generator). A ValueError for
-// bounds that are not finite, or the greater one first; a DtypeError for a dtype that does not
-// reach as far.
+// bounds that are not finite, the greater one first, or without a whole number between them for an
+// integer dtype; a DtypeError for a dtype that does not reach as far.
 //
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,

@@ -49,7 +49,7 @@ struct TensorImpl;
 // thread's current stream of that device; other streams that use it must be ordered and recorded.
 // **Threads and exceptions.** Handles may be used from several threads as shared_ptrs may; the data
 // as any memory may. All members of an undefined tensor but `defined`, `is_same` and `impl` are a
-// ValueError.
+// ValueError, and `backward` is an AutogradError.
 class Tensor {
  public:
   Tensor() = default;

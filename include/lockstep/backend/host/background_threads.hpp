@@ -337,15 +337,15 @@ class BackgroundThreads {
   // The core of the thread that last woke one of these: a hint.
   std::atomic<int> core_of_waker_{-1};
 
-  // What threads that look for work read: one cache line. A thread that reads a new number of news
-  // sees the stream or the work that came with it.
+  // What threads that look for work read: one cache line. A thread that reads a new number of
+  // announcements sees the stream or the work that was announced.
   struct alignas(64) Front {
     std::atomic<std::uint32_t> announcements{0};
     // The first of the streams that were offered and that no thread has taken. Changed under the
     // mutex; read without it as a hint.
     std::atomic<Servable*> ready{nullptr};
     // The work that was shared last. It may be closed by now, or open for another owner. Stored
-    // with release, since a thread may see a new work before it sees the news.
+    // with release, since a thread may see a new work before it sees the announcement.
     std::atomic<SharedWork*> work{nullptr};
   };
   Front front_;

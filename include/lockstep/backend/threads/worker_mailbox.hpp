@@ -32,7 +32,7 @@ enum class Post { order, offer, low_priority_offer };
 // every low-priority offer that stands is accepted within two naps.
 //
 // Threads: the posters order their posts among themselves, and after the worker's last access to
-// the message that it accepted. Any thread may call `withdraw` and `make_urgent` while nobody
+// the message that it accepted. Any thread may call `withdraw`, and `make_urgent` while nobody
 // posts; the worker alone calls the rest.
 template <class Message>
 class WorkerMailbox {
