@@ -86,7 +86,10 @@ class GraphTask final : public BackwardPass {
     for (const Capture& capture : captures_) wanted.push_back(capture.edge.node.get());
     graph_.build(wanted);
     for (NodeState& state : graph_.states()) state.lane = lane_of(state.node->stream().device());
-    if (graph_.any_sums_early() && lanes_.size() > 1) leave_sums_over_lanes();
+    if (lanes_.size() > 1) {
+      random_ = random_override();
+      if (graph_.any_sums_early()) leave_sums_over_lanes();
+    }
     workers_.set_lanes(lanes_.size());
     for (PassGraph::Root& root : graph_.roots()) {
       const Stream stream = current_stream(root.gradient.device());
@@ -132,7 +135,9 @@ class GraphTask final : public BackwardPass {
   class Scope {
    public:
     explicit Scope(GraphTask& task)
-        : task_(task), pass_(task), autograd_({.grad = task.create_graph_}) {}
+        : task_(task), pass_(task), autograd_({.grad = task.create_graph_}) {
+      if (task.random_) random_.emplace(random_override(), task.random_);
+    }
     // Opens the lane's range unless some thread has. It ends when this thread stops working for the
     // pass.
     void enter(std::size_t lane) {
@@ -146,7 +151,7 @@ class GraphTask final : public BackwardPass {
     const BackwardPassScope pass_;
     const AutogradStateScope autograd_;
     const ScopedValue<AutocastState> autocast_{autocast_state(), {.enabled = false}};
-    const ScopedValue<std::shared_ptr<RandomNumbers>> random_{random_override(), task_.random_};
+    std::optional<ScopedValue<std::shared_ptr<RandomNumbers>>> random_;
   };
 
   void run(NodeState& state) {
@@ -350,7 +355,7 @@ class GraphTask final : public BackwardPass {
 
   const bool retain_graph_;
   const bool create_graph_;
-  const std::shared_ptr<RandomNumbers> random_ = random_override();
+  std::shared_ptr<RandomNumbers> random_;  // the caller's own, if any, where helpers may come
   // Memory for everything that grows with the graph; a small graph needs no more than this.
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
