@@ -37,11 +37,11 @@ struct AdamGroup {
   std::optional<double> weight_decay = {};
 };
 
-// What Adam and its kin keep of a parameter: all of it or, before the first step, nothing.
+// What Adam and its kin keep of a parameter, from its first step on.
 struct AdamState {
   Tensor mean = {};
-  Tensor square = {};
-  std::int64_t steps = 0;
+  Tensor square = {};      // made after `mean`
+  std::int64_t steps = 0;  // that have been made
 };
 
 void check_betas(const char* optimizer, const std::pair<double, double>& betas);

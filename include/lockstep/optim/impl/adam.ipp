@@ -35,7 +35,7 @@ LOCKSTEP_INLINE void check_options(const char* optimizer, const AdamOptions& opt
 
 LOCKSTEP_INLINE void list_state(StateDict& dict, const std::string& prefix,
                                 const AdamState& state) {
-  if (!state.mean.defined()) return;
+  if (!state.square.defined()) return;
   dict.push_back(detail::named_number(prefix + "step", state.steps));
   dict.push_back({prefix + "exp_avg", state.mean});
   dict.push_back({prefix + "exp_avg_sq", state.square});
@@ -63,7 +63,7 @@ LOCKSTEP_INLINE void Adam::step() {
         AdamState& own = state(i);
         follow(own.mean, i, parameter, stream);
         follow(own.square, i, parameter, stream);
-        const auto steps = static_cast<double>(++own.steps);
+        const auto steps = static_cast<double>(own.steps + 1);
         const AdamOptions& of = options(group);
         const double beta1 = of.betas.first;
         const double beta2 = of.betas.second;
@@ -81,6 +81,7 @@ LOCKSTEP_INLINE void Adam::step() {
                   number(beta2), number(1 - beta2), number(step_size), number(root_scale),
                   number(of.eps)});
         });
+        ++own.steps;
       },
       [](std::size_t /*group*/) { return kDenseOnly; });
 }

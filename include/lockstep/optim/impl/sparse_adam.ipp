@@ -50,7 +50,7 @@ LOCKSTEP_INLINE void SparseAdam::step() {
         AdamState& own = state(i);
         follow(own.mean, i, parameter, stream);
         follow(own.square, i, parameter, stream);
-        const auto steps = static_cast<double>(++own.steps);
+        const auto steps = static_cast<double>(own.steps + 1);
         const SparseAdamOptions& of = options(group);
         const double beta1 = of.betas.first;
         const double beta2 = of.betas.second;
@@ -74,6 +74,7 @@ LOCKSTEP_INLINE void SparseAdam::step() {
         detail::put_rows(parameter, indices, rows);
         detail::put_rows(own.mean, indices, means);
         detail::put_rows(own.square, indices, squares);
+        ++own.steps;
       },
       [](std::size_t /*group*/) -> const char* { return nullptr; });
 }
