@@ -203,6 +203,7 @@ TEST(Optimizer, IsMovedAndNotCopied) {
   EXPECT_TRUE(refuses([&] { (void)sgd.state_dict(); }));
   EXPECT_TRUE(refuses([&] { sgd.load_state_dict({}); }));
   EXPECT_TRUE(refuses([&] { (void)sgd.lr(); }));
+  EXPECT_TRUE(refuses([&] { sgd.set_lr(2); }));
 }
 
 TEST(Optimizer, StaysValidWhenTheModuleIsMoved) {

@@ -43,7 +43,7 @@ void check_setting(const char* optimizer, const char* setting, double value);
 // **Threads and exceptions.** One thread at a time. If a gradient does not fit its parameter, or a
 // setting is not valid, the step throws before anything is changed. Messages call a parameter by
 // its name if it came with one, else by its place in its group. An IndexError for a group that is
-// not there.
+// not there, and a ValueError for an optimiser that has been moved from.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;

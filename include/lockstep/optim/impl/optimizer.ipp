@@ -82,6 +82,7 @@ LOCKSTEP_INLINE double Optimizer::initial_lr(std::size_t group) {
 }
 
 LOCKSTEP_INLINE void Optimizer::set_lrs(const std::vector<double>& lrs) {
+  check_not_moved();
   check<ValueError>(lrs.size() == group_count(), name_, ": expected a learning rate for each of ",
                     group_count(), " groups, got ", lrs.size());
   for (const double lr : lrs) check_setting(name_, "lr", lr);
