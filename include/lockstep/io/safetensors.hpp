@@ -35,10 +35,10 @@ static_assert(std::endian::native == std::endian::little,
 // **Devices and streams.** Tensors on any device; each is read on the current stream of its device,
 // one at a time, and waited for.
 // **Threads and exceptions.** Before anything is written a ValueError for a name that is given
-// twice, is reserved ("__metadata__") or is not UTF-8, for metadata that are not, an undefined
-// tensor, and more than 100 MB of names; a ModuleError for an uninitialised parameter. A DataError
-// that names the file if it cannot be written: the old one is as it was then, unless it is only the
-// folder that could not be flushed, which the message says.
+// twice, is reserved ("__metadata__") or is not UTF-8, for metadata that are not, an undefined or
+// sparse tensor, and more than 100 MB of names; a ModuleError for an uninitialised parameter. A
+// DataError that names the file if it cannot be written: the old one is as it was then, unless it
+// is only the folder that could not be flushed, which the message says.
 // **Example.** io::save_file(state_dict(net), "net.safetensors", {{"epoch", "12"}});
 void save_file(const StateDict& tensors, const std::filesystem::path& path,
                const Metadata& metadata = {});

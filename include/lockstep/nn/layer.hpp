@@ -30,9 +30,10 @@ struct WeightAndBias {
 // What the layers with a weight and a bias have in common.
 namespace lockstep::detail {
 
+// A ValueError for a size below 1.
 void check_layer_size(const char* layer, const char* what, std::int64_t size);
 
-// Of its parameters. A DtypeError unless they are of f32 or f64.
+// The options of a layer's parameters; a DtypeError for a dtype other than f32 and f64.
 TensorOptions parameter_options(const char* layer, Dtype dtype, Device device);
 
 // A weight [out, in, …] with torch's first values: kaiming_uniform_ with a = √5.

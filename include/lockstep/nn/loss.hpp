@@ -29,7 +29,7 @@ namespace lockstep::nn {
 // The loss of a classifier: lockstep::cross_entropy of outputs [batch, classes, …] and labels
 // [batch, …] of i64.
 //
-// **Torch counterpart.** torch.nn.CrossEntropyLoss, without weight.
+// **Torch counterpart.** torch.nn.CrossEntropyLoss, without weight and ignore_index.
 // **Threads and exceptions.** Those of lockstep::cross_entropy.
 // **Example.** nn::CrossEntropyLoss criterion; criterion(model(images), labels).backward();
 struct CrossEntropyLoss {

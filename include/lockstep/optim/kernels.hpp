@@ -11,8 +11,8 @@
 // What an optimiser's step does to each element of a parameter.
 namespace lockstep::detail {
 
-// A gradient with the weight decay. Without one the parameter is not looked at: it may be infinite,
-// and nothing times infinity is no number.
+// A gradient with the weight decay. Without decay the parameter is not looked at: it may be
+// infinite, and 0 times infinity is NaN.
 template <class T>
 LOCKSTEP_HD T decayed(T gradient, T weight_decay, T parameter) {
   return gradient + weight_decay * (weight_decay == 0 ? T{} : parameter);

@@ -22,9 +22,11 @@ struct ProfilerOptions {
 // library marks, and those that the program marks with RecordFunction.
 //
 // The library's ranges are scatter, gather, broadcast, replicate and backward in the row of the
-// thread that calls it; apply, backward, reduce and optimizer in the row of each device's compute
-// stream; copy in that of its copy stream. A range that is still open when recording stops is left
-// out. One Profiler records at a time; one that has stopped can still be asked.
+// thread that calls it; loader, prefetch and each collective, by its name, in that of the thread
+// that runs it; apply, backward and reduce in the row of each device's compute stream, optimizer in
+// that of the first parameter's device; copy in that of the stream that copies. A range that is
+// still open when recording stops is left out. One Profiler records at a time; one that has stopped
+// can still be asked.
 //
 // **Torch counterpart.** torch.profiler.profile.
 // **Devices and streams.** A GPU's ranges are timed on the GPU. stop() waits for these; recording

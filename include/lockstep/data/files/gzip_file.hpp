@@ -27,8 +27,8 @@ namespace lockstep::data {
 // ignored, as zlib does.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
-// file and says at which byte of the unpacked stream it was; for a damaged stream with zlib's
-// words.
+// file and, once it is open, says at which byte of the unpacked stream it was; for a damaged stream
+// with zlib's words.
 class GzipFile {
  public:
   explicit GzipFile(std::filesystem::path path);
