@@ -10,25 +10,27 @@
 
 // Functions without parameters as modules, for nn::Sequential. Gradients and errors of forward are
 // those of the functions of the same names.
+namespace lockstep::detail {
+
+// A function that has no options.
+template <Tensor (*function)(const Tensor&)>
+struct Activation {
+  Tensor forward(const Tensor& x) const { return function(x); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+};
+
+}  // namespace lockstep::detail
+
 namespace lockstep::nn {
 
 // max(x, 0). **Torch counterpart.** torch.nn.ReLU.
-struct ReLU {
-  Tensor forward(const Tensor& x) const { return lockstep::relu(x); }
-  Tensor operator()(const Tensor& x) const { return forward(x); }
-};
+using ReLU = detail::Activation<relu>;
 
 // **Torch counterpart.** torch.nn.Tanh.
-struct Tanh {
-  Tensor forward(const Tensor& x) const { return lockstep::tanh(x); }
-  Tensor operator()(const Tensor& x) const { return forward(x); }
-};
+using Tanh = detail::Activation<lockstep::tanh>;
 
 // 1 / (1 + e^−x). **Torch counterpart.** torch.nn.Sigmoid.
-struct Sigmoid {
-  Tensor forward(const Tensor& x) const { return lockstep::sigmoid(x); }
-  Tensor operator()(const Tensor& x) const { return forward(x); }
-};
+using Sigmoid = detail::Activation<sigmoid>;
 
 // x where it is positive, elsewhere negative_slope · x. **Torch counterpart.** torch.nn.LeakyReLU.
 struct LeakyReLU {
@@ -39,10 +41,7 @@ struct LeakyReLU {
 };
 
 // x · sigmoid(x). **Torch counterpart.** torch.nn.SiLU.
-struct SiLU {
-  Tensor forward(const Tensor& x) const { return lockstep::silu(x); }
-  Tensor operator()(const Tensor& x) const { return forward(x); }
-};
+using SiLU = detail::Activation<silu>;
 
 // x · Φ(x), where Φ is the distribution function of the standard normal.
 //
