@@ -35,16 +35,11 @@ class CsvRows {
   // Fields of each row; 0 if there are no rows.
   std::size_t columns() const { return columns_; }
 
-  // The field as it is in the file, quotes included.
-  std::string_view raw(std::size_t row, std::size_t column) const {
-    const std::size_t first = begin_of(row, column);
-    const std::size_t end = column + 1 < columns_ ? begin_of(row, column + 1) - 1 : rows_[row].end;
-    return std::string_view(text_).substr(first, end - first);
-  }
-
   // The field without the quotes around it; quotes inside are still two each.
   std::string_view unquoted(std::size_t row, std::size_t column) const {
-    const std::string_view field = raw(row, column);
+    const std::size_t first = begin_of(row, column);
+    const std::size_t end = column + 1 < columns_ ? begin_of(row, column + 1) - 1 : rows_[row].end;
+    const std::string_view field = std::string_view(text_).substr(first, end - first);
     return field.starts_with('"') ? field.substr(1, field.size() - 2) : field;
   }
 

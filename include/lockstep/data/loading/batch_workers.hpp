@@ -41,11 +41,12 @@ class BatchWorkers : lockstep::detail::NonCopyable {
   // Called by several threads at once, if there are so many workers. Nothing ends the pass.
   using Load = std::function<std::optional<Batch>(std::size_t batch)>;
 
+  // `workers` and `bound` are at least 1 and at most `batches`.
   BatchWorkers(Load load, std::size_t batches, std::size_t workers, std::size_t bound)
       : shared_(std::make_unique<Shared>(std::move(load), batches, bound)) {
     lockstep::detail::check_not_forked();  // marks the children of a later fork, too
     try {
-      start(std::min(workers, batches));
+      start(workers);
     } catch (...) {
       end();
       throw;
@@ -91,7 +92,7 @@ class BatchWorkers : lockstep::detail::NonCopyable {
   // before the one that had its slot is taken.
   struct Shared {
     Shared(Load function, std::size_t batches, std::size_t bound)
-        : load(std::move(function)), end(batches), slots(std::min(bound, batches)) {}
+        : load(std::move(function)), end(batches), slots(bound) {}
 
     Slot& slot_of(std::size_t batch) { return slots[batch % slots.size()]; }
 

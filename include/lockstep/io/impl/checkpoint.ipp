@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/io/checkpoint.hpp>
@@ -23,9 +24,7 @@ namespace lockstep::io::detail {
 inline constexpr std::string_view kReservedKeys = "lockstep.";
 
 inline constexpr const char* kVersionKey = "lockstep.checkpoint";
-
 inline constexpr const char* kEpochKey = "lockstep.epoch";
-
 inline constexpr const char* kStepKey = "lockstep.step";
 
 // With the prefixes of their names in the file.
@@ -81,15 +80,14 @@ LOCKSTEP_INLINE Checkpoint load_checkpoint(const std::filesystem::path& path, De
                    ": this lockstep reads version 1");
   result.epoch = detail::take_number(result.metadata, detail::kEpochKey, where);
   result.step = detail::take_number(result.metadata, detail::kStepKey, where);
-  for (NamedTensor& entry : file.get_tensors(device)) {
-    bool known = false;
-    for (const auto& [prefix, dict] : detail::kCheckpointParts) {
-      if (known || !entry.name.starts_with(prefix)) continue;
-      known = true;
-      (result.*dict).push_back({entry.name.substr(prefix.size()), entry.tensor});
-    }
-    check<DataError>(known, where, ": tensor ", detail::json_string(entry.name),
-                     " is of no part of a checkpoint");
+  for (const NamedTensor& entry : file.get_tensors(device)) {
+    const auto part = lockstep::detail::find_if(
+        detail::kCheckpointParts,
+        [&entry](const auto& known) { return entry.name.starts_with(known.first); });
+    check<DataError>(part != detail::kCheckpointParts.end(), where, ": tensor ",
+                     detail::json_string(entry.name), " is of no part of a checkpoint");
+    const auto& [prefix, dict] = *part;
+    (result.*dict).push_back({entry.name.substr(prefix.size()), entry.tensor});
   }
   return result;
 }

@@ -71,10 +71,9 @@ LOCKSTEP_INLINE StateDict random_state(Generator& generator) {
   std::vector<std::int64_t> devices{static_cast<std::int64_t>(state.seed)};
   for (const auto& [sequence, taken] : state.taken) {
     const auto& [device, replica] = sequence;
-    devices.push_back(static_cast<std::int64_t>(device.type));
-    devices.push_back(device.index);
-    devices.push_back(static_cast<std::int64_t>(replica));
-    devices.push_back(static_cast<std::int64_t>(taken));
+    devices.insert(devices.end(),
+                   {static_cast<std::int64_t>(device.type), device.index,
+                    static_cast<std::int64_t>(replica), static_cast<std::int64_t>(taken)});
   }
   return {{detail::kEngineName, tensor(std::vector<std::uint8_t>(engine.begin(), engine.end()))},
           {detail::kDevicesName, tensor(devices)}};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/atomic_file.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/io/json.hpp>
@@ -117,8 +118,8 @@ LOCKSTEP_INLINE std::vector<std::string> SafetensorsFile::keys() const {
 
 LOCKSTEP_INLINE Tensor SafetensorsFile::get_tensor(std::string_view name, Device device) const {
   const auto& tensors = header_.tensors;
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [name](const auto& entry) { return entry.name == name; });
+  const auto found =
+      lockstep::detail::find_if(tensors, [name](const auto& entry) { return entry.name == name; });
   check<DataError>(found != tensors.end(), file_.path().string(), ": there is no tensor ",
                    detail::json_string(name));
   return read(*found, device);

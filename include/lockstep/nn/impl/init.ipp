@@ -29,23 +29,18 @@ const Tensor& fill_with(const char* operation, const Tensor& tensor, Generator& 
   return tensor;
 }
 
-inline double fan_of(const Tensor& tensor, nn::init::FanMode mode) {
-  const auto [fan_in, fan_out] = nn::init::calculate_fan_in_and_fan_out(tensor);
-  return static_cast<double>(mode == nn::init::FanMode::fan_in ? fan_in : fan_out);
-}
-
 // Kaiming's deviation: gain / √fan (He et al., 2015, equations 10 and 14).
 inline double kaiming_std(const Tensor& tensor, double a, nn::init::FanMode mode,
                           nn::init::Nonlinearity nonlinearity) {
-  const double fan = fan_of(tensor, mode);
+  const auto [fan_in, fan_out] = nn::init::calculate_fan_in_and_fan_out(tensor);
+  const auto fan = static_cast<double>(mode == nn::init::FanMode::fan_in ? fan_in : fan_out);
   return tensor.numel() == 0 ? 0 : nn::init::calculate_gain(nonlinearity, a) / std::sqrt(fan);
 }
 
 // Xavier's deviation: gain · √(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010, equation 12).
 inline double xavier_std(const Tensor& tensor, double gain) {
-  const double fans =
-      fan_of(tensor, nn::init::FanMode::fan_in) + fan_of(tensor, nn::init::FanMode::fan_out);
-  return tensor.numel() == 0 ? 0 : gain * std::sqrt(2 / fans);
+  const auto [fan_in, fan_out] = nn::init::calculate_fan_in_and_fan_out(tensor);
+  return tensor.numel() == 0 ? 0 : gain * std::sqrt(2 / static_cast<double>(fan_in + fan_out));
 }
 
 // The half width of the uniform distribution around zero that has this deviation.

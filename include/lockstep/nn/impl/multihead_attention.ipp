@@ -17,10 +17,8 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <tuple>
 #include <vector>
@@ -96,19 +94,15 @@ LOCKSTEP_INLINE void MultiheadAttention::check_inputs(const Tensor& query, const
 LOCKSTEP_INLINE std::array<Tensor, 3> MultiheadAttention::project(const Tensor& query,
                                                                   const Tensor& key,
                                                                   const Tensor& value) const {
-  std::array<Tensor, 3> parts = {query, key, value};
   if (query.is_same(key) && key.is_same(value)) {
     const std::vector<Tensor> thirds = chunk(linear(query, in_proj_weight, in_proj_bias), 3, -1);
-    std::copy(thirds.begin(), thirds.end(), parts.begin());
-    return parts;
+    return {thirds[0], thirds[1], thirds[2]};
   }
-  for (std::int64_t i = 0; i < 3; ++i) {
-    Tensor& part = parts[static_cast<std::size_t>(i)];
-    part = linear(
-        part, narrow(in_proj_weight, 0, i * embed_dim, embed_dim),
-        in_proj_bias.defined() ? narrow(in_proj_bias, 0, i * embed_dim, embed_dim) : Tensor());
-  }
-  return parts;
+  const auto third = [this](const Tensor& x, std::int64_t i) {
+    const auto rows = [&](const Tensor& of) { return narrow(of, 0, i * embed_dim, embed_dim); };
+    return linear(x, rows(in_proj_weight), in_proj_bias.defined() ? rows(in_proj_bias) : Tensor());
+  };
+  return {third(query, 0), third(key, 1), third(value, 2)};
 }
 
 LOCKSTEP_INLINE Tensor MultiheadAttention::heads_of(const Tensor& x) const {
@@ -141,9 +135,9 @@ LOCKSTEP_INLINE Tensor MultiheadAttention::bias_of(const MultiheadAttentionMasks
   }
   if (masks.key_padding_mask.defined()) {
     const Shape& sizes = masks.key_padding_mask.sizes();
-    check<ShapeError>(sizes == (query.dim() == 2 ? Shape{keys} : Shape{batch, keys}), name,
-                      ": expected a key_padding_mask of shape ",
-                      query.dim() == 2 ? Shape{keys} : Shape{batch, keys}, ", got ", sizes);
+    const Shape expected = query.dim() == 2 ? Shape{keys} : Shape{batch, keys};
+    check<ShapeError>(sizes == expected, name, ": expected a key_padding_mask of shape ", expected,
+                      ", got ", sizes);
     add(reshape(lockstep::detail::mask_bias(name, masks.key_padding_mask, true, query),
                 {batch, 1, 1, keys}));
   }
