@@ -42,7 +42,7 @@ inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
   if (const auto* const steps = schedule.target<optim::StepLR>()) {
     return (epoch + 1) % steps->step_size == 0 ? lr * steps->gamma : lr;
   }
-  // The other two are linear in the rate: from two of its values comes the r (lr_scheduler.hpp).
+  // The other two are linear in the rate: two of its values give the r of LRScheduler's contract.
   const double offset = schedule(0, epoch);
   const double slope = schedule(1, epoch) - offset;
   return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
@@ -155,22 +155,18 @@ LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
            base_lrs.size() < optimizer_->group_count());
   reader.finish();
   std::vector<double> lrs;
+  std::vector<double> last_lrs;
   for (std::size_t group = 0; group < base_lrs.size(); ++group) {
+    check_setting("LRScheduler", "base_lr", base_lrs[group]);
+    check_setting("LRScheduler", "last_lr", last[group].value_or(0));
     lrs.push_back(given[group] ? *given[group] : schedule_(base_lrs[group], epoch));
+    last_lrs.push_back(last[group].value_or(lrs[group]));
   }
-  std::vector<double> all = lrs;
-  while (all.size() < optimizer_->group_count()) all.push_back(optimizer_->lr(all.size()));
-  for (const double lr : base_lrs) check_setting("LRScheduler", "base_lr", lr);
-  for (const std::optional<double>& lr : last) {
-    check_setting("LRScheduler", "last_lr", lr.value_or(0));
-  }
-  optimizer_->set_lrs(all);
+  while (lrs.size() < optimizer_->group_count()) lrs.push_back(optimizer_->lr(lrs.size()));
+  optimizer_->set_lrs(lrs);
   epoch_ = epoch;
   base_lrs_ = std::move(base_lrs);
-  for (std::size_t group = 0; group < lrs.size(); ++group) {
-    if (last[group]) lrs[group] = *last[group];
-  }
-  last_lrs_ = std::move(lrs);
+  last_lrs_ = std::move(last_lrs);
 }
 
 }  // namespace lockstep::optim
