@@ -104,6 +104,8 @@ TEST(LRScheduler, RefusesSchedulesThatAreNotValid) {
     };
   };
   EXPECT_TRUE(throws<ValueError>(make(nullptr), "empty"));
+  EXPECT_TRUE(
+      throws<ValueError>([] { optim::SequentialLR({nullptr}, {}); }, "SequentialLR", "empty"));
   EXPECT_TRUE(throws<ValueError>(make(optim::StepLR{.step_size = 0}), "StepLR"));
   EXPECT_TRUE(throws<ValueError>(make(optim::CosineAnnealingLR{.T_max = 0}), "T_max"));
   EXPECT_TRUE(throws<ValueError>(make(optim::LinearLR{.start_factor = 0}), "start_factor"));

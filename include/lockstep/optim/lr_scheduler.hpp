@@ -61,8 +61,8 @@ struct CosineAnnealingLR {
 // has changed the rate.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.SequentialLR.
-// **Threads and exceptions.** A ValueError unless there is a schedule more than milestones, and
-// these are above 0 and rise.
+// **Threads and exceptions.** A ValueError for an empty schedule, and unless there is a schedule
+// more than milestones, and these are above 0 and rise.
 // **Example.** optim::SequentialLR({optim::LinearLR{}, optim::CosineAnnealingLR{.T_max = 85}}, {5})
 class SequentialLR {
  public:

@@ -80,6 +80,9 @@ LOCKSTEP_INLINE SequentialLR::SequentialLR(std::vector<LRSchedule> schedules,
   check<ValueError>(schedules_.size() == milestones_.size() + 1,
                     "SequentialLR: expected one schedule more than milestones, got ",
                     schedules_.size(), " schedules and ", milestones_.size(), " milestones");
+  for (const LRSchedule& schedule : schedules_) {
+    check<ValueError>(schedule != nullptr, "SequentialLR: a schedule is empty");
+  }
   std::int64_t last = 0;
   for (const std::int64_t milestone : milestones_) {
     check<ValueError>(milestone > last, "SequentialLR: milestone ", milestone,
