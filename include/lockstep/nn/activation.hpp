@@ -55,10 +55,9 @@ struct GELU {
   Tensor forward(const Tensor& x) const { return lockstep::gelu(x, approximate); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
+  // It has neither tensors nor layers.
   template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("approximate", self.approximate);
-  }
+  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
 };
 
 // exp(x) divided by its sum along a dimension. **Torch counterpart.** torch.nn.Softmax.
@@ -70,10 +69,9 @@ struct Softmax {
   Tensor forward(const Tensor& x) const { return lockstep::softmax(x, dim); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
+  // It has neither tensors nor layers.
   template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("dim", self.dim);
-  }
+  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
 };
 
 }  // namespace lockstep::nn

@@ -46,7 +46,6 @@ struct BatchNorm : nn::WeightAndBias {
     visit("running_mean", self.running_mean);
     visit("running_var", self.running_var);
     visit("num_batches_tracked", self.num_batches_tracked);
-    visit("training", self.training);
   }
 
  protected:

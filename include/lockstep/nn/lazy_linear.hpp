@@ -40,13 +40,13 @@ struct LazyLinear : WeightAndBias {
   }
 
   Tensor forward(const Tensor& x) const {
-    if (weight.is_uninitialized() || bias.is_uninitialized()) initialize(x);
+    initialize(x);
     return lockstep::linear(x, weight, bias);
   }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
  private:
-  // Initialises the parameters that have not been loaded: one of them may have been.
+  // Initialises the parameters that are not yet: one of them may have been loaded.
   void initialize(const Tensor& x) const {
     if (weight.is_uninitialized()) {
       check<ShapeError>(x.dim() > 0,

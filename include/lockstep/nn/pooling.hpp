@@ -16,12 +16,9 @@ struct PoolWindows {
   Size2d stride;
   Size2d padding;
 
+  // It has neither tensors nor layers.
   template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("kernel", self.kernel);
-    visit("stride", self.stride);
-    visit("padding", self.padding);
-  }
+  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
 
  protected:
   PoolWindows(const char* layer, Size2d size, std::optional<Size2d> step, Size2d pad)
