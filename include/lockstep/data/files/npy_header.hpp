@@ -136,7 +136,7 @@ class NpyHeaderParser {
     const std::string_view descr = string();
     for (const auto& [type, dtype] : kNpyDtypes) {
       if (!descr.ends_with(type) || descr.size() != type.size() + 1) continue;
-      const bool big_endian = descr[0] == '>' && element_size(dtype) > 1;
+      const bool big_endian = descr[0] == '>';
       if (std::string_view("<>|=").find(descr[0]) == std::string_view::npos) continue;
       if (big_endian && dtype == Dtype::bf16) continue;
       header.dtype = dtype;
