@@ -77,6 +77,8 @@ TEST(Idx, ReadsArraysWithoutElementsAndWithoutDimensions) {
 
 TEST(Idx, SaysWhatIsNotAnIdxFile) {
   EXPECT_TRUE(contains(failure("<html></html>"), "not an idx file: starts with the bytes 60 104"));
+  EXPECT_TRUE(contains(failure(std::string("\0\1\x8\0", 4)), "starts with the bytes 0 1"));
+  EXPECT_TRUE(contains(failure(std::string("\1\0\x8\0", 4)), "starts with the bytes 1 0"));
   EXPECT_TRUE(contains(failure(std::string("\0\0\1\1\0\0\0\0", 8)), "idx type at byte 2 is 1"));
   EXPECT_TRUE(contains(failure(idx_header(9, {1}) + "a"), "numbers of 8 bits with sign"));
   EXPECT_TRUE(contains(failure(idx_header(11, {1}) + "ab"), "numbers of 16 bits with sign"));

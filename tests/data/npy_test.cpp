@@ -175,6 +175,7 @@ TEST(Npy, WhatIsNoWholeNpyFileIsAnError) {
   EXPECT_TRUE(fails(good + "x", "goes on after the 152 bytes expected"));
   EXPECT_TRUE(fails("\x93NUMPX" + zeros(20), "not a .npy file"));
   EXPECT_TRUE(fails(std::string("\x93NUMPY\x04", 7) + zeros(20), "is of version 4.0"));
+  EXPECT_TRUE(fails("\x93NUMPY" + zeros(20), "is of version 0.0"));
   EXPECT_TRUE(fails(std::string("\x93NUMPY\x02\0\xff\xff\xff\xff", 12) + zeros(20),
                     "its header is said to have 4294967295 bytes"));
 

@@ -81,6 +81,13 @@ TEST(Conv2d, GroupsByHand) {
   EXPECT_EQ(values_of(layer(image)), (Values{4, 4, 80, 80}));
 }
 
+// Each pixel by itself: 1 · 1 + 10 · 2, and so on.
+TEST(Conv2d, AKernelOfOnePixelByHand) {
+  nn::Conv2d layer{2, 1, 1, {.bias = false}};
+  layer.weight = Parameter(f32({1, 10}, {1, 2, 1, 1}));
+  EXPECT_EQ(values_of(layer(f32({1, 3, 2, 4}, {1, 2, 1, 2}))), (Values{21, 43}));
+}
+
 // The corners of the image 1 … 9: 1 − 9.
 TEST(Conv2d, DilationByHand) {
   nn::Conv2d layer{1, 1, 2, {.dilation = 2, .bias = false}};

@@ -191,6 +191,8 @@ TEST(MultiheadAttention, SaysWhatDoesNotFit) {
             std::string::npos);
   EXPECT_NE(message(x, ones({5, 2, 4}), x).find("of one length"), std::string::npos);
   EXPECT_NE(message(ones({3, 2, 5}), x, x).find("[length, batch, 4]"), std::string::npos);
+  const Tensor four = ones({1, 3, 2, 4});
+  EXPECT_NE(message(four, four, four).find("[length, batch, 4]"), std::string::npos);
   EXPECT_NE(message(x, x, x, {.attn_mask = ones({2, 3})}).find("attn_mask of shape [3, 3] or"),
             std::string::npos);
   EXPECT_NE(message(x, x, x, {.key_padding_mask = ones({3, 2})}).find("of shape [2, 3]"),

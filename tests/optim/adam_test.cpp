@@ -45,12 +45,15 @@ double expected_after(double value, std::size_t i, const optim::AdamOptions& opt
   return value;
 }
 
-Values trained(const optim::AdamOptions& options, Dtype dtype, Device device) {
-  const Parameter parameter = make_parameter(kStart, dtype, device);
+Values trained(const optim::AdamOptions& options, Dtype dtype, Device device,
+               const Values& start = kStart) {
+  const Parameter parameter = make_parameter(start, dtype, device);
   optim::Adam adam{std::vector<Parameter>{parameter}, options};
   for (int t = 1; t <= kSteps; ++t) {
-    Values gradient(kStart.size());
-    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = gradient_at(t, i);
+    Values gradient;
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      gradient.push_back(gradient_at(t, i % kStart.size()));
+    }
     give_gradient(parameter, gradient);
     adam.step();
   }
@@ -79,6 +82,17 @@ TEST(Adam, AddsALargeEpsOutsideTheRoot) { expect_torchs_steps({.lr = 0.1, .eps =
 
 TEST(Adam, DecaysWeightsThroughTheGradient) {
   expect_torchs_steps({.lr = 0.1, .weight_decay = 0.2});
+}
+
+// A host device takes some hundred elements at a time.
+TEST(Adam, TakesTheSameStepsWithManyElements) {
+  const Values few = trained({.lr = 0.1}, Dtype::f64, {});
+  Values start;
+  while (start.size() < 600) start.insert(start.end(), kStart.begin(), kStart.end());
+  const Values many = trained({.lr = 0.1}, Dtype::f64, {}, start);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    EXPECT_NEAR(many[i], few[i % few.size()], 1e-14) << "element " << i;
+  }
 }
 
 TEST(Adam, FirstStepIsTheLearningRateInTheGradientsDirection) {
@@ -133,8 +147,12 @@ TEST(Adam, RefusesSettingsOutOfRange) {
   EXPECT_THROW((optim::Adam{list, {.betas = {0.9, 1}}}), ValueError);
   EXPECT_THROW((optim::Adam{list, {.betas = {-0.1, 0.9}}}), ValueError);
   EXPECT_THROW((optim::Adam{list, {.betas = {0.9, nan}}}), ValueError);
+  EXPECT_THROW((optim::Adam{list, {.betas = {0.9, -0.1}}}), ValueError);
   EXPECT_THROW((optim::Adam{list, {.eps = -1e-8}}), ValueError);
   EXPECT_THROW((optim::Adam{list, {.weight_decay = -1}}), ValueError);
+  optim::Adam adam{list};
+  adam.options().eps = -1;
+  EXPECT_THROW(adam.step(), ValueError);
 }
 
 }  // namespace adam_test

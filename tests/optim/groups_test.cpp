@@ -142,6 +142,7 @@ TEST(ParameterGroups, AreWrittenAsStructs) {
   sgd.step();
   EXPECT_EQ(values_of(net.head.weight), (Values{0.95, 1.9}));
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.lr(3); }, "SGD: group 3", "there are 3"));
+  EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.initial_lr(3); }, "SGD: group 3"));
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.options(3); }, "SGD: group 3"));
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.parameters(3); }, "SGD: group 3"));
 }
