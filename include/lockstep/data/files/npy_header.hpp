@@ -114,7 +114,6 @@ class NpyHeaderParser {
     Shape shape;
     expect('(');
     while (!take(')')) {
-      skip_blanks();
       std::int64_t size = 0;
       const char* const first = text_.data() + at_;
       const auto [end, error] = std::from_chars(first, text_.data() + text_.size(), size);
