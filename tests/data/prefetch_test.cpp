@@ -247,6 +247,12 @@ TEST(Prefetch, DividesAsItIsTold) {
     EXPECT_EQ(parts[0].sizes(), (Shape{3, 3}));
     EXPECT_EQ(values_of(parts[1]), (Values{3, 7, 11}));
   }
+  auto source = pairs(1);
+  for (const auto& [images, labels] :
+       prefetch(source, first_devices(2), {.split = Split::weights({2, 1})})) {
+    EXPECT_EQ(images[0].sizes(), (Shape{4, 2}));
+    EXPECT_EQ(labels[1].sizes(), Shape{2});
+  }
 }
 
 TEST(Prefetch, AnEmptyLoaderHasNoBatches) {

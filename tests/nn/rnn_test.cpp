@@ -217,6 +217,7 @@ TEST(RecurrentLayers, RefuseInputsAndStatesThatDoNotFit) {
               lstm(zeros({5, 4, 3}));
             }),
             "LSTM: expected an input of shape [length, batch, 2] or [length, 2], got [5, 4, 3]");
+  EXPECT_THROW(lstm(zeros({1, 5, 4, 2})), ShapeError);
   EXPECT_EQ(message_of<ShapeError>([&] {
               lstm(zeros({0, 4, 2}));
             }),

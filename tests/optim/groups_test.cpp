@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "optim/parameters.hpp"
@@ -144,6 +145,7 @@ TEST(ParameterGroups, AreWrittenAsStructs) {
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.lr(3); }, "SGD: group 3", "there are 3"));
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.initial_lr(3); }, "SGD: group 3"));
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.options(3); }, "SGD: group 3"));
+  EXPECT_TRUE(throws<IndexError>([&] { (void)std::as_const(sgd).options(3); }, "SGD: group 3"));
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.parameters(3); }, "SGD: group 3"));
 }
 

@@ -72,6 +72,8 @@ TEST(SequentialLR, BeginsEachScheduleAtItsMilestone) {
        [](double lr, std::int64_t epoch) { return lr + static_cast<double>(epoch); }},
       {2, 5});
   expect_near(rates(4, schedule, 8), {2, 3, 4, 2, 1, 4, 5, 6});
+  EXPECT_EQ(schedule(4, 3), 2);
+  EXPECT_EQ(schedule(4, 7), 6);
 }
 
 TEST(SequentialLR, SaysThatItHasBeenMovedFrom) {
