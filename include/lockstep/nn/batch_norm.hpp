@@ -46,6 +46,7 @@ struct BatchNorm : nn::WeightAndBias {
     visit("running_mean", self.running_mean);
     visit("running_var", self.running_var);
     visit("num_batches_tracked", self.num_batches_tracked);
+    visit("training", self.training);
   }
 
  protected:

@@ -24,9 +24,10 @@ struct Dropout {
   Tensor forward(const Tensor& x) const { return dropout(x, p, training); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
-  // It has neither tensors nor layers.
   template <class Self, class Visitor>
-  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("training", self.training);
+  }
 };
 
 }  // namespace lockstep::nn

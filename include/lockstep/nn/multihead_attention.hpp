@@ -77,6 +77,7 @@ struct MultiheadAttention {
     visit("in_proj_weight", self.in_proj_weight);
     visit("in_proj_bias", self.in_proj_bias);
     visit("out_proj", self.out_proj);
+    visit("training", self.training);
   }
 
  private:

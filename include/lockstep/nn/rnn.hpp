@@ -74,6 +74,7 @@ struct RecurrentLayers {
       visit("bias_ih" + suffix, own.bias_ih);
       visit("bias_hh" + suffix, own.bias_hh);
     }
+    visit("training", self.training);
   }
 
  protected:
