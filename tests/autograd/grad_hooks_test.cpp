@@ -373,6 +373,19 @@ TEST(RetainGrad, TheGradientFromBeforeIsNotDestroyedUnderTheTensorsLock) {
   EXPECT_EQ(seen, (Values{2, 3}));
 }
 
+TEST(RetainGrad, PassesOfSeveralThreadsAddUp) {
+  constexpr int kPasses = 500;
+  const Tensor y = leaf({1, 2}) * 3;
+  y.retain_grad();
+  const auto run = [&y] {
+    for (int pass = 0; pass < kPasses; ++pass) (y * 2).sum().backward({}, true);
+  };
+  std::thread other(run);
+  run();
+  other.join();
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{4 * kPasses, 4 * kPasses}));
+}
+
 TEST(RetainGrad, IsNothingToGradWhichChangesNoGrad) {
   const Tensor w = leaf({1, 2});
   const Tensor y = w * 3;
