@@ -152,13 +152,13 @@ void op_backward(void* held, const OpNode& node, std::vector<Tensor>& gradients)
   }
 }
 
-// See `apply`. The compiler's own trait, as for functors (backend/launch.hpp).
+// See `apply`.
 template <class Op>
 consteval bool saves() {
   if constexpr (requires { typename std::bool_constant<Op::saves>; }) {
     return Op::saves;
   } else {
-    return !__is_trivially_copyable(Op);
+    return !std::is_trivially_destructible_v<Op>;
   }
 }
 
@@ -235,8 +235,8 @@ class RunningOperation {
 // recorded. A backward written with differentiable functions has derivatives of its own.
 //
 // A backward pass without retain_graph destroys the struct, and a second one through it is an
-// AutogradError. If the struct is trivially copyable it stays, since it has saved nothing that is
-// worth freeing; a member `static constexpr bool saves` decides otherwise.
+// AutogradError. If the struct is trivially destructible it stays, since it has saved nothing that
+// is worth freeing; a member `static constexpr bool saves` decides otherwise.
 //
 // **Torch counterpart.** torch::autograd::Function.
 // **Backward.** On the stream that is current here on the result's device.
