@@ -75,14 +75,13 @@ class HostStream : public StreamState, private Servable {
   }
 
   bool idle() const override {
-    return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
-           all_waits([](auto& event) { return event->query(); });
+    return nothing_runs() && all_waits([](auto& event) { return event->query(); });
   }
 
   // Not while there is a failure to tell to whoever waits, of this stream or of one that it waits
   // for.
   bool known_idle() const override {
-    return idle() &&
+    return nothing_runs() &&
            told_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire) &&
            all_waits([this](auto& event) { return event->precedes_new_work_of(*this); });
   }
@@ -183,6 +182,11 @@ class HostStream : public StreamState, private Servable {
     const HostStream& stream_;
     const std::vector<EventPtr> events_;
   };
+
+  // Whether all that was issued has ended.
+  bool nothing_runs() const {
+    return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire);
+  }
 
   // Whether `holds(event)` is true for all events that the stream waits for. One that has happened
   // is still there if no operation has waited since.
