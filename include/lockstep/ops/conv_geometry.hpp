@@ -81,7 +81,7 @@ void for_each_tap(const ConvGeometry& g, const Visit& visit) {
   for (std::int64_t ky = 0; ky < g.kernel_height; ++ky) {
     const std::int64_t down = ky * g.dilation_height - g.padding_height;
     const Inside rows(g.out_height, g.in_height, g.stride_height, down);
-    const std::int64_t top = rows.begin * g.stride_height + down;
+    const std::int64_t top = rows.size() > 0 ? rows.begin * g.stride_height + down : 0;
     for (std::int64_t kx = 0; kx < g.kernel_width; ++kx) {
       const std::int64_t right = kx * g.dilation_width - g.padding_width;
       const Inside cols(g.out_width, g.in_width, g.stride_width, right);
