@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::optim {
@@ -79,8 +80,10 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
                                static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
     });
   } else {
-    Tensor& velocity = state(i).velocity;
-    const bool first = !velocity.defined();
+    Tensor& kept = state(i).velocity;
+    const bool first = !kept.defined();
+    Tensor made;  // kept at the end: whether there is one tells the first step from others
+    Tensor& velocity = first ? made : kept;
     follow(velocity, i, parameter, stream);
     const double share = first ? 1 : 1 - options.dampening;
     dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
@@ -92,6 +95,7 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
               static_cast<T>(options.weight_decay), static_cast<T>(options.momentum),
               static_cast<T>(share), options.nesterov});
     });
+    if (first) kept = std::move(made);
   }
 }
 
