@@ -109,7 +109,10 @@ class GroupedOptimizer : public Optimizer {
   // **Threads and exceptions.** As the constructor, and a ValueError for a parameter that is in
   // another group; nothing has been added then.
   // **Example.** sgd.add_param_group({.params = parameters(net.body), .lr = 0.01});
-  void add_param_group(const Group& group) { add(group, true); }
+  void add_param_group(const Group& group) {
+    check_not_moved();
+    add(group, true);
+  }
 
   // The settings and the state of each parameter, by name ("param_groups.0.lr",
   // "state.0.exp_avg"), numbers as tensors of one element: what io::save_file can write. Where a
