@@ -44,7 +44,7 @@ struct CopyOrder {
 };
 
 // The streams but its owner whose work may use a block. Moved into `deallocate`: whoever cannot
-// note there when that work ends keeps this as it is, which takes no memory.
+// note there when that work ends can keep this list without new memory.
 struct UsedOn {
   StreamState* first = nullptr;     // null where there is none
   std::vector<StreamState*> all{};  // where there are several: these, `first` among them

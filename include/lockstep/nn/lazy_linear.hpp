@@ -46,7 +46,7 @@ struct LazyLinear : WeightAndBias {
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
  private:
-  // Initialises the parameters that are not yet: one of them may have been loaded.
+  // Initialises the parameters that are not initialised yet: one of them may have been loaded.
   void initialize(const Tensor& x) const {
     if (weight.is_uninitialized()) {
       check<ShapeError>(x.dim() > 0,

@@ -24,8 +24,8 @@ inline Tensor sum(const Tensor& x, const Shape& dims = {}, bool keepdim = false)
   return x.sum(dims, keepdim);
 }
 
-// The mean over the dimensions listed, as `sum`, but of the tensor's dtype with autocast, too; of
-// floating-point tensors. Of no elements it is NaN.
+// The mean over the dimensions listed, as `sum`, of floating-point tensors; the result has the
+// tensor's dtype, also where autocast is on. Of no elements it is NaN.
 //
 // **Torch counterpart.** torch.mean.
 // **Threads and exceptions.** As sum; a DtypeError unless the tensor is floating-point.

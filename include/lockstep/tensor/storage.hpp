@@ -48,7 +48,7 @@ MemoryResource& memory_of(Device device);
 class Storage : NonCopyable {
  public:
   Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
-  // A block that the storage gives back to `memory`, and has not allocated if it is lent.
+  // A block that the storage gives back to `memory`. A lent one somebody else has allocated.
   Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory, bool lent = true)
       : owner_(owner), memory_(memory), bytes_(bytes), lent_(lent), data_(data) {}
   ~Storage();
