@@ -100,6 +100,20 @@ TEST(TorchDataParallel, D01GivesTheWholeBatchsResultAndGradients) {
   EXPECT_TRUE(torch::equal(twice(torch_x5()), torch_y5()));
 }
 
+TEST(TorchDataParallel, OneThatHasBeenMovedFromSaysSo) {
+  for (const int count : {1, 2}) {
+    DataParallel model{std::make_shared<TorchL0>(), host_list(count)};
+    const DataParallel moved = std::move(model);
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { model(torch_x5()); }, "DataParallel", "moved from"));
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { model.renew(); }, "moved from"));
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { (void)model.parameters(); }, "moved from"));
+    EXPECT_TRUE(torch::equal(moved(torch_x5()), torch_y5()));
+    ls::libtorch::DataParallelModel parts{std::make_shared<TorchL0>(), host_list(count)};
+    const auto moved_parts = std::move(parts);
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { parts(torch_x5()); }, "moved from"));
+  }
+}
+
 TEST(TorchDataParallel, D04AndX05DifferentiatesTwice) {
   const auto net = std::make_shared<Mlp>(), plain = clone(net);
   const DataParallel model{net, host_list(2)};

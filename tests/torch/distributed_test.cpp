@@ -403,6 +403,21 @@ TEST(TorchDistributed, RefusesWhatItCannotFollow) {
   });
 }
 
+TEST(TorchDistributed, OneThatHasBeenMovedFromSaysSo) {
+  on_two([](const ProcessGroup& group) {
+    DistributedDataParallel model{nn::Linear(1, 1), group};
+    DistributedDataParallel moved = std::move(model);
+    EXPECT_TRUE(throws<ls::ModuleError>(
+        [&] {
+          model(torch::ones({1, 1}));
+        },
+        "DistributedDataParallel", "moved from"));
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { model.zero_grad(); }, "moved from"));
+    moved(torch::ones({1, 1})).sum().backward();
+    EXPECT_TRUE(moved.parameters()[0].grad().defined());
+  });
+}
+
 TEST(TorchDistributed, RefusesOtherDtypesAndOtherModules) {
   struct Complex : nn::Module {
     torch::Tensor w = register_parameter("w", torch::ones({2}, torch::kComplexDouble));

@@ -177,6 +177,7 @@ class DataParallel {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
+    (void)net();
     if (devices_.size() < 2) {
       return lockstep::detail::gather_one(call_alone(args...), std::optional(output_device()));
     }
@@ -192,13 +193,16 @@ class DataParallel {
   // The module that was handed over.
   const std::shared_ptr<Net>& module() const { return module_; }
   // Drops the copies; the next call makes new ones, of the module as it is then.
-  void renew() { replicas_->forget(); }
+  void renew() {
+    (void)net();
+    replicas_->forget();
+  }
 
-  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
-  std::vector<at::Tensor> buffers() const { return module_->buffers(); }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
-  void zero_grad() { module_->zero_grad(); }
+  std::vector<at::Tensor> parameters() const { return net().parameters(); }
+  std::vector<at::Tensor> buffers() const { return net().buffers(); }
+  void train(bool on = true) { net().train(on); }
+  void eval() { net().eval(); }
+  void zero_grad() { net().zero_grad(); }
 
   const std::vector<Device>& devices() const { return devices_; }
   const std::vector<Device>& device_ids() const { return devices_; }
@@ -206,6 +210,12 @@ class DataParallel {
   const DataParallelOptions& options() const { return options_; }
 
  protected:
+  // The wrapped module. A ModuleError if the model has been moved from.
+  Net& net() const {
+    lockstep::check<ModuleError>(module_ != nullptr, "DataParallel: the model has been moved from");
+    return *module_;
+  }
+
   template <class... Args>
   auto scatter(const Args&... args) const {
     return lockstep::detail::nested::scatter(devices_, options_.dim, options_.split, args...);
@@ -267,6 +277,7 @@ class DataParallelModel : public DataParallel<Net> {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
+    (void)this->net();
     if (this->devices().size() > 1) return Scattered(this->run(this->scatter(args...)));
     std::vector<decltype(this->call_alone(args...))> outputs;
     outputs.push_back(this->call_alone(args...));

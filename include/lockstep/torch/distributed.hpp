@@ -105,6 +105,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
 
   template <class... Args>
   auto operator()(const Args&... args) {
+    (void)net();
     Base::module().refresh();
     gradients_->attach();
     detail::wait_for_libtorch(device());
@@ -118,11 +119,11 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
 
   // The module that was handed over.
   const std::shared_ptr<Net>& module() const { return Base::module().net(); }
-  std::vector<at::Tensor> parameters() const { return module()->parameters(); }
-  std::vector<at::Tensor> buffers() const { return module()->buffers(); }
-  void train(bool on = true) { module()->train(on); }
-  void eval() { module()->eval(); }
-  void zero_grad() { module()->zero_grad(); }
+  std::vector<at::Tensor> parameters() const { return net().parameters(); }
+  std::vector<at::Tensor> buffers() const { return net().buffers(); }
+  void train(bool on = true) { net().train(on); }
+  void eval() { net().eval(); }
+  void zero_grad() { net().zero_grad(); }
 
   using Base::device;
   using Base::join_device;
@@ -142,18 +143,29 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   }
 
  private:
+  // The wrapped module. A ModuleError if the model has been moved from.
+  Net& net() const {
+    lockstep::check<ModuleError>(module() != nullptr,
+                                 "DistributedDataParallel: the model has been moved from");
+    return *module();
+  }
+
   // The base's, and what it leaves in gradients and memory becomes LibTorch's.
   class Hook final : public JoinHook {
    public:
     Hook(DistributedDataParallel& model, std::unique_ptr<JoinHook> base)
         : model_(model), base_(std::move(base)) {}
-    void begin(const JoinContext& context) override { base_->begin(context); }
+    void begin(const JoinContext& context) override {
+      base_->begin(context);
+      gradients_ = model_.gradients_;
+    }
     void main_hook(int phase, const JoinExchange& exchange) override {
       detail::wait_for_libtorch(model_.device());
       base_->main_hook(phase, exchange);
-      model_.gradients_->give_back();
+      gradients_->give_back();
     }
     void post_hook(int last_rank) override {
+      (void)model_.net();
       model_.Base::module().refresh();
       detail::wait_for_libtorch(model_.device());
       base_->post_hook(last_rank);
@@ -163,6 +175,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
    private:
     DistributedDataParallel& model_;
     const std::unique_ptr<JoinHook> base_;
+    std::shared_ptr<detail::LentGradients> gradients_;  // also if the model is moved meanwhile
   };
 
   std::shared_ptr<detail::LentGradients> gradients_;
