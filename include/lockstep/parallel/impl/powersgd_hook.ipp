@@ -180,11 +180,11 @@ inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
     const Tensor norm = norm_of(row) + epsilon;
     row.copy_(row / (relu(norm - kTiny) + kTiny));
     // The second time removes what rounding has left of the rows before in the first, and gives a
-    // norm of 1 to a row whose square was too small. A row that was nothing else than what rounding
-    // had left loses most of its length, and becomes 0.
+    // norm of 1 to a row whose square was too small. A row of rounding errors that lie along the
+    // rows before loses most of its length, and becomes 0.
     const Tensor length = norm_of(row);
     remove_part_along_rows_before();
-    const Tensor rest = norm_of(row);
+    const Tensor rest = i > 0 ? norm_of(row) : length;
     const Tensor kept = relu(rest - length * 0.5);
     row.copy_(row * (kept / (kept * (rest + epsilon) + kTiny)));
   }
