@@ -151,7 +151,7 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
   if (devices.empty()) return {};
   const profile::RecordFunction range("replicate");
   if constexpr (ForeignModule<M>) {
-    return module_traits<M>::replicate(module, devices, detach);
+    return module_traits<M>::replicate(module, devices, detach || !is_grad_enabled());
   } else {
     detail::require_module<M>();
     detail::check_initialized(module);
