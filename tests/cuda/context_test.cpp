@@ -49,12 +49,13 @@ TEST(CudaContextDeathTest, AProcessOfOneGpuHasItsContextOnly) {
 }
 
 [[noreturn]] void call_first_on_new_threads() {
-  ::setenv("LOCKSTEP_CUDA_MEMORY_CACHE", "64", 1);  // or there is nothing for empty_cache
+  // Blocks up to half a MiB are kept, for empty_cache; larger ones go back to the runtime at once.
+  ::setenv("LOCKSTEP_CUDA_MEMORY_CACHE", "1", 1);
   const Device gpu = "cuda:1";
   use(gpu);
   const Stream stream = current_stream(gpu);
   const Stream other = copy_stream(gpu);
-  Tensor tensor = full({3000}, 2, {.device = gpu});
+  Tensor tensor = full({200000}, 2, {.device = gpu});
   const Event event(stream.state().record());
   const std::vector<std::function<void()>> calls{
       [&] { (void)empty({50000}, {.device = gpu}); },

@@ -121,8 +121,8 @@ class MemoryPool {
 
   // Gives what no tensor uses back to the GPU.
   void trim() {
-    const cudaMemPool_t pool = GpuPool::of(device_);
     enter_gpu(device_);
+    const cudaMemPool_t pool = GpuPool::of(device_);
     GpuPool::cache_of(device_).release();
     (void)free_left();
     check(cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo", device_);

@@ -90,12 +90,8 @@ inline void enter_gpu(Device device) noexcept {
   static constinit thread_local bool entered = false;
   if (entered) [[likely]]
     return;
-  try {
-    const DeviceGuard guard(device);
-    entered = true;
-  } catch (...) {
-    // The call that follows tells of it.
-  }
+  // The call that follows tells of an error.
+  entered = detail::thrown_by([&] { const DeviceGuard guard(device); }) == nullptr;
 }
 
 }  // namespace lockstep::cuda
