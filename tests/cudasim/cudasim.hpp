@@ -151,8 +151,8 @@ void break_stream(cudaStream_t stream, cudaError_t error);
 void mend();
 
 int current_device();
-// The devices that the program has a context on: those that were made current, or were it in a call
-// that makes something or names a stream or an event.
+// The devices that the program has a context on: those that were made current, or were current in a
+// call that makes something or names a stream or an event.
 std::vector<int> contexts();
 int stream_number(cudaStream_t stream);
 int stream_count();

@@ -123,8 +123,8 @@ TEST(CudaLibraries, ASumStandsBetweenTheStreamsWork) {
   }
 }
 
-// The GPUs that are current in the calls of NCCL that `body` makes on a thread whose own is
-// another.
+// The GPUs that are current in the calls of NCCL that `body` makes on a thread that has made
+// another GPU current.
 template <class Body>
 std::set<int> current_in_nccl(const Body& body) {
   std::set<int> current;

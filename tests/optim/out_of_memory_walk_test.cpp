@@ -14,6 +14,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 namespace lockstep {
 namespace optim_out_of_memory_walk_test {
 

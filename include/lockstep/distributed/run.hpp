@@ -50,9 +50,9 @@ void run_ranks(const std::vector<Device>& devices, const std::function<void(Proc
 // that are threads: those that wait for each other in a circle, or for one that hangs, wait for
 // ever, and `run` with them. Once all have ended, the lowest rank's exception is thrown as a
 // RankFailure of its own type, with the others listed and the original nested. A ValueError for no
-// devices or more than 1024, a DeviceError for one that there is not, an Error if a rank cannot be
-// bound. The program may end in a rank, but not by std::exit while others use a GPU: CUDA's driver
-// takes itself apart under their calls.
+// devices or more than 1024, a DeviceError for one that does not exist, an Error if a rank cannot
+// be bound. The program may end in a rank, but not by std::exit while others use a GPU: CUDA's
+// driver takes itself apart under their calls.
 template <class F>
 void run(const std::vector<Device>& devices, F&& fn, const RunOptions& options = {}) {
   detail::run_ranks(

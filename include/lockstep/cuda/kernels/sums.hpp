@@ -40,7 +40,7 @@ struct ValueTerm {
   }
 };
 
-// What the terms of elements of T have that are added up in double.
+// The types of a term whose values, of elements of T, are added up in double.
 template <class T>
 struct DoubleTerm {
   using In = T;

@@ -378,7 +378,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   OwnedCommunicator comm_;  // null once it has failed
   std::string failure_;     // why `comm_` is null
   InFlight in_flight_;
-  std::chrono::steady_clock::time_point asked_{};  // when it was last time to ask NCCL
+  std::chrono::steady_clock::time_point asked_{};  // when NCCL and the watchdog were last due
 };
 
 }  // namespace lockstep::cuda

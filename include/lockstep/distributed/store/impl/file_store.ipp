@@ -99,8 +99,9 @@ class StoreFile : lockstep::detail::NonCopyable {
 
   static constexpr std::size_t kMaxFrame = Store::kMaxKey + Store::kMaxValue + 64;
 
-  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it; in
-  // between `guard`, which holds the mutex, lets this process's other threads to theirs.
+  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it.
+  // Between two looks it gives up `guard`, which holds the mutex, so that this process's other
+  // threads keep to their own time limits.
   class Lock : lockstep::detail::NonCopyable {
    public:
     Lock(const StoreFile& store, int kind, const Deadline& deadline,
