@@ -53,7 +53,12 @@ if(NOT TARGET lockstep::compiled)
   add_library(lockstep::compiled ALIAS lockstep_compiled)
   target_link_libraries(lockstep_compiled PUBLIC lockstep::lockstep)
   target_compile_definitions(lockstep_compiled PUBLIC LOCKSTEP_SEPARATE_COMPILATION)
-  set_target_properties(lockstep_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(
+    lockstep_compiled
+    PROPERTIES
+      CXX_SCAN_FOR_MODULES OFF
+      POSITION_INDEPENDENT_CODE ON
+  )
   foreach(lockstep_name IN ITEMS groups sources below define own group layers layer found source name)
     unset(lockstep_${lockstep_name})
   endforeach()

@@ -5,9 +5,12 @@
 # (mpicxx.openmpi or mpicxx.mpich, where both are installed).
 
 set(MPI_CXX_SKIP_MPICXX ON)  # the C interface alone
-find_package(MPI REQUIRED COMPONENTS CXX)
+if(NOT DEFINED lockstep_need)
+  set(lockstep_need REQUIRED)
+endif()
+find_package(MPI ${lockstep_need} COMPONENTS CXX)
 
-if(NOT TARGET lockstep::mpi)
+if(MPI_CXX_FOUND AND NOT TARGET lockstep::mpi)
   add_library(lockstep::mpi INTERFACE IMPORTED GLOBAL)
   target_link_libraries(lockstep::mpi INTERFACE lockstep::lockstep MPI::MPI_CXX)
 endif()

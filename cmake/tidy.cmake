@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # `cmake --build DIR --target tidy` runs clang-tidy over every program of the tests and examples
-# that is meant to compile, and through them over the headers. It wants the flags of clang: configure with the preset `clang`.
+# that is meant to compile, and through them over the headers. It wants the flags of clang: configure with the preset
+# `clang`, and with -D LOCKSTEP_BUILD_EXAMPLES=ON.
 
 find_program(LOCKSTEP_RUN_CLANG_TIDY NAMES run-clang-tidy run-clang-tidy-14)
 mark_as_advanced(LOCKSTEP_RUN_CLANG_TIDY)

@@ -64,6 +64,42 @@ expect_refused_project(
   "which comes with find_package(lockstep REQUIRED COMPONENTS cuda compiled) in a project(… LANGUAGES CXX CUDA)"
 )
 
+# A component that nobody requires may be missing, what other packages' files leave behind is no matter, and
+# nothing is looked through for modules.
+file(
+  WRITE "${WORK_DIR}/zlib/zlib-config.cmake"
+  "set(PACKAGE_PREFIX_DIR \"${WORK_DIR}\")\n"
+  "add_library(ZLIB::ZLIB INTERFACE IMPORTED)\n"
+)
+file(WRITE "${WORK_DIR}/cblas/cblas-config.cmake" "add_library(cblas INTERFACE IMPORTED)\n")
+file(
+  WRITE "${WORK_DIR}/optional/CMakeLists.txt"
+  "cmake_minimum_required(VERSION 3.22...3.31)\n"
+  "project(optional LANGUAGES CXX)\n"
+  "set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)\n"
+  "find_package(lockstep REQUIRED COMPONENTS compiled OPTIONAL_COMPONENTS torch mpi cuda)\n"
+  "if(lockstep_torch_FOUND OR lockstep_mpi_FOUND OR lockstep_cuda_FOUND)\n"
+  "  message(FATAL_ERROR \"found what is not there\")\n"
+  "endif()\n"
+  "if(NOT EXISTS \"\${lockstep_INCLUDE_DIR}/lockstep/lockstep.hpp\" OR NOT TARGET CBLAS::CBLAS)\n"
+  "  message(FATAL_ERROR \"\${lockstep_INCLUDE_DIR} has no lockstep.hpp, or there is no CBLAS::CBLAS\")\n"
+  "endif()\n"
+  "get_target_property(scanned lockstep_compiled CXX_SCAN_FOR_MODULES)\n"
+  "if(NOT scanned STREQUAL \"OFF\")\n"
+  "  message(FATAL_ERROR \"CXX_SCAN_FOR_MODULES is \${scanned}\")\n"
+  "endif()\n"
+)
+execute_process(
+  COMMAND
+    "${CMAKE_COMMAND}" -S "${WORK_DIR}/optional" -B "${WORK_DIR}/optional/build" -G "${GENERATOR}"
+    "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}"
+    "-DCMAKE_PREFIX_PATH=${prefix}" "-DZLIB_DIR=${WORK_DIR}/zlib" "-DCBLAS_DIR=${WORK_DIR}/cblas"
+    -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
+    -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
+  OUTPUT_QUIET
+  COMMAND_ERROR_IS_FATAL ANY
+)
+
 set(old_torch "${WORK_DIR}/old_torch")
 file(
   WRITE "${old_torch}/TorchConfig.cmake"
