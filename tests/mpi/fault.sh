@@ -8,8 +8,9 @@
 fault=$1 failing=$2 world=$3 program=$4
 shift 4
 
-mark=lockstep_fault_$$
+mark=lockstep_fault_${$}_  # no beginning of another one's
 output=$(mktemp)
+trap 'rm -f "$output"' EXIT
 fail() {
   echo "FAILED: $1"
   cat "$output"
@@ -77,7 +78,8 @@ reported() {
 launcher=$!
 # One that is stopped, or sleeps for ever, would stay: no launcher ends it. All others end by
 # themselves.
-running="^$program $fault $failing $mark"
+literal=$(printf '%s' "$program" | sed 's/[][\\.*^$+?(){}|]/\\&/g')
+running="^$literal $fault $failing $mark"
 case $fault in
 stopped | sleeps | no_new_group)
   until reported && [ "$(pgrep -c -f "$running")" -le 1 ]; do
@@ -98,4 +100,3 @@ while pgrep -f "$mark" >/dev/null; do
   sleep 0.1
 done
 grep "rank [0-9]* got: " "$output"
-rm -f "$output"
