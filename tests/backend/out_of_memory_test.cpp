@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -127,7 +128,6 @@ TEST(BackgroundThreadsOutOfMemory, SharedWorkIsDoneByItsOwnerAndLeavesNothingBeh
   std::array<std::atomic<int>, 64> done{};
   const auto run = [&done](std::size_t i) { done[i] += 1; };
   auto& threads = BackgroundThreads::instance();
-  threads.share({run, 64});  // room for it
   {
     const AllHeld held;
     {
@@ -137,7 +137,27 @@ TEST(BackgroundThreadsOutOfMemory, SharedWorkIsDoneByItsOwnerAndLeavesNothingBeh
     EXPECT_TRUE(OutOfMemory::has_struck());
   }
   threads.share({run, 64});
-  for (const auto& count : done) EXPECT_EQ(count, 3);
+  for (const auto& count : done) EXPECT_EQ(count, 2);
+}
+
+// More works than have ever been open at once need room of their own.
+TEST(BackgroundThreadsOutOfMemory, WorkThatNobodyCanHelpWithIsDoneByItsOwner) {
+  if (usable_cores() == 1) GTEST_SKIP() << "nothing is shared on one core";
+  constexpr int kDepth = 40;
+  std::atomic<int> pieces = 0;
+  const std::function<void(int)> nest = [&](int depth) {
+    BackgroundThreads::instance().share({[&, depth](std::size_t i) {
+                                           ++pieces;
+                                           if (i == 0 && depth > 1) nest(depth - 1);
+                                         },
+                                         2});
+  };
+  {
+    const OutOfMemory scarce(1, true);
+    nest(kDepth);
+  }
+  EXPECT_TRUE(OutOfMemory::has_struck());
+  EXPECT_EQ(pieces, 2 * kDepth);
 }
 
 // What has been taken from the system and not come back.

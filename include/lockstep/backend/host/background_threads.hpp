@@ -7,6 +7,7 @@
 #include <lockstep/backend/threads/shared_core.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/never_destroyed.hpp>
 #include <lockstep/non_copyable.hpp>
 
@@ -94,19 +95,11 @@ class BackgroundThreads {
   // visible to each piece, and what the pieces did is visible to the caller afterwards.
   void share(const Pieces& pieces) {
     check_not_forked();
-    if (cores_ == 1 || pieces.count < 2) {
+    bool wake = false;
+    SharedWork* const work = cores_ > 1 && pieces.count > 1 ? opened(pieces, wake) : nullptr;
+    if (!work) {
       for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(i);
       return;
-    }
-    stay_loaded();
-    SharedWork* work;
-    bool wake;
-    {
-      const std::lock_guard lock(mutex_);
-      work = take_slot();
-      work->open(pieces);
-      open_.push_back(work);
-      wake = need_another();
     }
     front_.work.store(work, std::memory_order_release);
     announce(wake);
@@ -204,16 +197,26 @@ class BackgroundThreads {
     ++awake_;
   }
 
-  SharedWork* take_slot() {
-    if (slots_.empty()) {
-      auto work = std::make_unique<SharedWork>();
-      open_.reserve(open_.size() + 1);
-      slots_.reserve(open_.size() + 1);
-      return work.release();
-    }
+  // Opens a work that others find; null if there is no memory for it, which its owner can do
+  // without.
+  SharedWork* opened(const Pieces& pieces, bool& wake) {
+    stay_loaded();
+    const std::lock_guard lock(mutex_);
+    if (slots_.empty() && thrown_by([this] { add_slot(); })) return nullptr;
     SharedWork* const work = slots_.back();
     slots_.pop_back();
+    work->open(pieces);
+    open_.push_back(work);
+    wake = need_another();
     return work;
+  }
+
+  // Memory for one work more that is open at once, also in the lists.
+  void add_slot() {
+    auto work = std::make_unique<SharedWork>();
+    open_.reserve(open_.size() + 1);
+    slots_.reserve(open_.size() + 1);
+    slots_.push_back(work.release());
   }
 
   // Joins the first work that takes one more helper.
