@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace lockstep::profile {
@@ -49,6 +50,20 @@ TEST(RecordFunction, KeepsNamesThatWereMadeAtRunTime) {
     name.assign(name.size(), '?');
   }
   EXPECT_EQ(names_in(profiler.events(), "main"), (Names{"step 0", "step 1", "step 2"}));
+}
+
+// The system keeps the first 15 characters.
+TEST(RecordFunction, MayEndWhenTheThreadsNameIsGone) {
+  struct Last {
+    ~Last() { const RecordFunction range("last"); }
+  };
+  Profiler profiler;
+  std::thread([] {
+    thread_local const Last last;
+    (void)&last;
+    name_thread("0123456789abcdef, with more than a string holds in itself");
+  }).join();
+  EXPECT_EQ(names_in(profiler.events(), "0123456789abcde"), (Names{"last"}));
 }
 
 TEST(RecordFunction, KeepsTheBytes) {

@@ -9,8 +9,9 @@ namespace lockstep::profile {
 
 namespace detail {
 
-// The name that name_thread has given the calling thread; empty if it has not.
-std::string& thread_name();
+// The name that name_thread has given the calling thread. Null if it has not, and for those of the
+// thread's own objects that are destroyed after it.
+const std::string*& thread_name();
 
 }  // namespace detail
 

@@ -34,7 +34,7 @@ inline std::int64_t now() {
 // The row of the calling thread: the name it was given here or as pthread_setname_np does, "main",
 // or "thread" for one that has no other name than its process.
 inline std::string thread_label() {
-  if (!thread_name().empty()) return thread_name();
+  if (const std::string* const name = thread_name(); name && !name->empty()) return *name;
   if (::gettid() == ::getpid()) return "main";
   std::array<char, 16> name{};
   if (::pthread_getname_np(::pthread_self(), name.data(), name.size()) != 0) return "thread";

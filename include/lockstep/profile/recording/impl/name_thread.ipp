@@ -9,13 +9,19 @@
 
 namespace lockstep::profile {
 
-LOCKSTEP_INLINE std::string& detail::thread_name() {
-  thread_local std::string name;
+LOCKSTEP_INLINE const std::string*& detail::thread_name() {
+  constinit thread_local const std::string* name = nullptr;
   return name;
 }
 
 LOCKSTEP_INLINE void name_thread(const std::string& name) {
-  detail::thread_name() = name;
+  struct Owner {
+    std::string name;
+    ~Owner() { detail::thread_name() = nullptr; }
+  };
+  thread_local Owner owner;
+  owner.name = name;
+  detail::thread_name() = &owner.name;
   (void)::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
 }
 
