@@ -25,7 +25,8 @@ namespace lockstep::autograd {
 // current streams wait for all of these.
 // **Threads and exceptions.** The first exception by device order is thrown once every device has
 // stopped; gradients accumulated until then stay. It is of the type that the operation threw; one
-// of lockstep/error.hpp's or <stdexcept>'s names the operation and its device as well.
+// of lockstep/error.hpp's or <stdexcept>'s names the operation and its device as well. An Error if
+// threads for several devices cannot be started; nothing has run then.
 void backward(const std::vector<Tensor>& tensors, const std::vector<Tensor>& gradients = {},
               std::optional<bool> retain_graph = {}, bool create_graph = false);
 

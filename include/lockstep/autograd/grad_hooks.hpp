@@ -77,7 +77,8 @@ class RemovableHandle {
       : leaf_(leaf), node_(node), id_(id) {}
 
   // Removes the hook; a second call does nothing. A pass that runs on another thread at the same
-  // time may still call the hook.
+  // time may still call a leaf's hook. One of a tensor that is no leaf is not removed while another
+  // thread works for a pass over it, also not by a hook of another device's tensor.
   void remove() const;
 
  private:

@@ -243,7 +243,7 @@ auto apply_each(std::vector<M>& modules, const std::vector<Device>& devices,
 // ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
 // and device (without `devices`, where the module's first parameter is), with the others listed and
 // the original nested. A single module's is thrown as it is. ValueError for lists that differ in
-// length.
+// length; an Error if threads cannot be started, and nothing has run then.
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
