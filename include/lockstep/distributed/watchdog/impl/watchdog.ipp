@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <locale>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -56,6 +57,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
     address.host = "127.0.0.1";
   } else {
     std::istringstream text(store.get("watchdog"));
+    text.imbue(std::locale::classic());  // another one may take the blanks for part of a number
     std::array<std::int64_t, 3> times{};
     text >> address.port >> address.token >> address.host >> times[0] >> times[1] >> times[2];
     lockstep::check<StoreError>(!text.fail(), store.name(),
