@@ -171,8 +171,13 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   }
 
   void on_failure(const std::exception& error) {
-    add_fault({Fault::Kind::died, rank_,
-               lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
+    const std::exception_ptr thrown = lockstep::detail::thrown_by([&] {
+      add_fault({Fault::Kind::died, rank_,
+                 lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
+    });
+    if (thrown && !faulted_.load(std::memory_order_relaxed)) {
+      (void)lockstep::detail::thrown_by([&] { set_faults(std::move(unwatched_)); });
+    }
     end_connection();
   }
 
@@ -355,6 +360,9 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   const WatchdogOptions options_;
   const std::function<void()> on_fault_;  // called by the thread, once
   std::atomic<bool>& faulted_;            // written by the thread alone
+  // For when the thread finds no memory to say why it has failed. Only it reads this.
+  std::vector<Fault> unwatched_{
+      {Fault::Kind::died, rank_, "the watchdog of a rank has failed for want of memory"}};
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
