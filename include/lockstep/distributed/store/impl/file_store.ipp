@@ -147,6 +147,10 @@ class StoreFile : lockstep::detail::NonCopyable {
     } catch (const BadFrame& error) {
       fail("is no store, or is damaged, near byte ", read_ + at, ": ", error.what());
     }
+    // The first change of a store is a `join`: it may be cut short, but nothing longer can be.
+    if (read_ + at == 0 && end >= frame_of({StoreRequest::join}).size()) {
+      fail("is no store, or is damaged, near byte 0");
+    }
     read_ += at;
   }
 
