@@ -222,7 +222,8 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
   bool refused = false;
   for (Pause pause(kLongestPause);; pause(deadline)) {
     const Addresses addresses = resolve(host.c_str(), port, reason);
-    refused = addresses != nullptr;
+    bool listens_not = false;
+    bool other = false;
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       Descriptor socket = open_socket(address->ai_family);
       const Deadline attempt(
@@ -232,9 +233,13 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
         send_at_once(socket);
         return socket;
       }
-      reason = std::strerror(error);
-      refused = refused && error == ECONNREFUSED;
+      // There is no way from this machine to such an address: another one says more.
+      const bool no_way = error == EADDRNOTAVAIL || error == ENETUNREACH || error == EAFNOSUPPORT;
+      if (!no_way || !(listens_not || other)) reason = std::strerror(error);
+      listens_not = listens_not || error == ECONNREFUSED;
+      other = other || !(no_way || error == ECONNREFUSED);
     }
+    refused = listens_not && !other;
     if (attempts == ConnectAttempts::once ||
         (attempts == ConnectAttempts::until_refused && refused) || deadline.passed())
       break;
