@@ -32,7 +32,8 @@ struct DistributedDataParallelOptions {
   std::vector<double> bucket_cap_mb_list = {};
   // Whether a parameter may be without a gradient in some backward, on some ranks or on all. At a
   // backward's first gradient, parameters count as unused if neither this backward nor one that
-  // calls it reaches them.
+  // calls it reaches them. Of several models in one backward, which one's bucket is full first
+  // depends on what is unused: they have to leave the same parameters unused on every rank.
   bool find_unused_parameters = false;
   // Whether every backward uses the same parameters as the first one. Those that it does not use
   // are then neither reduced nor looked for.
