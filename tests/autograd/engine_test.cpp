@@ -36,6 +36,7 @@
 #include <string>
 #include <thread>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "support/expect_error.hpp"
@@ -727,6 +728,24 @@ TEST(Engine, AnExceptionOfAHookNamesTheLeaf) {
   w.register_post_accumulate_grad_hook([](const Tensor&) { throw std::out_of_range("why"); });
   EXPECT_EQ(message_of<std::out_of_range>([&] { (w * 2).backward(); }),
             "why (in the backward of AccumulateGrad on cpu:1)");
+}
+
+// Of two that come at the same time.
+TEST(Engine, TheFirstExceptionByDeviceOrderIsThrown) {
+  for (const bool turned : {false, true}) {
+    std::latch both(2);
+    const auto fails = [&both](Device device) {
+      const auto meet_and_throw = [&both] {
+        both.arrive_and_wait();
+        throw std::out_of_range("why");
+      };
+      return apply(Throwing{meet_and_throw}, leaf(1, device));
+    };
+    std::vector<Tensor> roots = {fails("cpu:1"), fails("cpu:2")};
+    if (turned) std::swap(roots[0], roots[1]);
+    EXPECT_EQ(message_of<std::out_of_range>([&] { autograd::backward(roots); }),
+              "why (in the backward of throwing on cpu:1)");
+  }
 }
 
 TEST(Engine, DeepGraphsNeedNoDeepStack) {

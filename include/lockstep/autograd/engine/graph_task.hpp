@@ -99,7 +99,9 @@ class GraphTask final : public BackwardPass {
     static constinit thread_local Pace pace;
     workers_.run(graph_.states().size(), pace);
     if (side_streams_.load(std::memory_order_relaxed) || !StreamOverrides::empty()) join_streams();
-    workers_.rethrow_error();
+    // The lanes are in the order in which the graph has their devices.
+    workers_.rethrow_error(
+        [this](std::size_t a, std::size_t b) { return lanes_[a].device < lanes_[b].device; });
     if (has_callbacks()) {
       const Scope scope(*this);
       run_callbacks();

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory_resource>
 #include <mutex>
 #include <optional>
@@ -63,11 +64,16 @@ class LaneWorkers {
   // Called by the item that runs: whether it is the last. False if other threads may be at work.
   bool is_last() const { return lanes_.size() == 1 && open_ <= 1; }
 
-  // Throws what an item threw, if any did: of the first lane where that happened.
-  void rethrow_error() const {
-    for (const Lane& lane : lanes_) {
-      if (lane.error) std::rethrow_exception(lane.error);
+  // Throws what an item threw, if any did: of the first lane where that happened, in the order that
+  // `before`, which is asked about two lanes, gives them.
+  template <class Before = std::less<>>
+  void rethrow_error(const Before& before = {}) const {
+    const std::size_t none = lanes_.size();
+    std::size_t first = none;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      if (lanes_[i].error && (first == none || before(i, first))) first = i;
     }
+    if (first != none) std::rethrow_exception(lanes_[first].error);
   }
 
  private:
