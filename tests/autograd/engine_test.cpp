@@ -748,6 +748,24 @@ TEST(Engine, TheFirstExceptionByDeviceOrderIsThrown) {
   }
 }
 
+TEST(Engine, GradientsAccumulatedBeforeAnExceptionStay) {
+  const Tensor w = leaf(1, "cpu:1");
+  std::atomic<bool> accumulated{false};
+  w.register_post_accumulate_grad_hook([&](const Tensor&) {
+    accumulated = true;
+    accumulated.notify_one();
+  });
+  const auto wait_and_throw = [&] {
+    accumulated.wait(false);
+    throw std::out_of_range("why");
+  };
+  const Tensor fails = apply(Throwing{wait_and_throw}, leaf(1, "cpu:0"));
+  EXPECT_TRUE(throws<std::out_of_range>([&] { autograd::backward({fails, w * 3}); }, "why"));
+  EXPECT_EQ(w.grad().item(), 3);
+  (w * 2).backward();
+  EXPECT_EQ(w.grad().item(), 5);
+}
+
 TEST(Engine, DeepGraphsNeedNoDeepStack) {
   // One thread, which takes minutes under it.
   if (testing::kThreadSanitizer) GTEST_SKIP() << "needs a build without ThreadSanitizer";
