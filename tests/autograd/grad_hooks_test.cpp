@@ -22,6 +22,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -184,6 +187,31 @@ TEST(GradHooks, RunOnTheStreamOfTheGradient) {
   loss.backward();
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0], side);
+}
+
+TEST(GradHooks, OfOneDevicesLeavesAreNotCalledAtTheSameTime) {
+  constexpr std::size_t kDevices = 2;
+  constexpr int kLeaves = 8;
+  std::array<std::atomic<int>, kDevices> inside{};
+  std::atomic<int> calls{0};
+  std::vector<Tensor> sums;
+  for (std::size_t i = 0; i < kDevices; ++i) {
+    Tensor sum;
+    for (int n = 0; n < kLeaves; ++n) {
+      const Tensor w = leaf({1}, first_devices(kDevices)[i]);
+      w.register_post_accumulate_grad_hook([&calls, &here = inside[i]](const Tensor&) {
+        EXPECT_EQ(here++, 0);
+        for (int look = 0; look < 100; ++look) std::this_thread::yield();
+        --here;
+        ++calls;
+      });
+      sum = sum.defined() ? sum + w : w * 1;
+    }
+    sums.push_back(sum);
+  }
+  constexpr int kPasses = 20;
+  for (int pass = 0; pass < kPasses; ++pass) autograd::backward(sums, {}, true);
+  EXPECT_EQ(calls, kPasses * kLeaves * static_cast<int>(kDevices));
 }
 
 TEST(GradHooks, FollowAParameterThatIsMoved) {
