@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/io/checkpoint.hpp>
 #include <lockstep/io/random_state.hpp>
+#include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include "io/files.hpp"
 #include "io/training.hpp"
@@ -13,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <vector>
 
 namespace lockstep {
 namespace out_of_memory_walk_test {
@@ -20,11 +24,13 @@ namespace out_of_memory_walk_test {
 using testing::by_name;
 using testing::fails_at;
 using testing::files_in;
+using testing::OutOfMemory;
 using testing::Place;
 using testing::same;
 using testing::SmallNet;
 using testing::TempDirectory;
 using testing::walk;
+using testing::walk_places;
 using testing::whole_checkpoint;
 
 TEST(OutOfMemoryWalk, SavingACheckpoint) {
@@ -76,6 +82,38 @@ TEST(OutOfMemoryWalk, LoadingAStateDictOfAnotherDtype) {
     const auto before = by_name(state_dict(net));
     const bool failed = fails_at(place, [&] { load_state_dict(net, dict); });
     EXPECT_EQ(by_name(state_dict(net)), failed ? before : after);
+  });
+}
+
+TEST(OutOfMemoryWalk, MovingAModule) {
+  const auto tensors_of = [](const SmallNet& net) {
+    std::vector<Tensor> tensors;
+    for (const Parameter& parameter : parameters(net)) {
+      tensors.push_back(parameter);
+      tensors.push_back(parameter.grad());
+    }
+    for (const Buffer& buffer : buffers(net)) tensors.push_back(buffer);
+    return tensors;
+  };
+  const auto memory_of = [&](const SmallNet& net) {
+    std::vector<const void*> memory;
+    for (const Tensor& tensor : tensors_of(net)) memory.push_back(tensor.impl()->data());
+    return memory;
+  };
+  walk_places("to", "memory", 1, &OutOfMemory::has_struck, [&](Place place) {
+    const SmallNet net;
+    for (const Parameter& parameter : parameters(net)) parameter.set_grad(ones_like(parameter));
+    const auto memory = memory_of(net);
+    const auto values = by_name(state_dict(net));
+    for (const Device device : {Device(), Device("cpu:1")}) {
+      empty_cache(device);  // what is kept does not fail
+    }
+    const bool failed = fails_at(place, [&] { to(net, "cpu:1"); });
+    for (const Tensor& tensor : tensors_of(net)) {
+      EXPECT_EQ(tensor.device(), failed ? Device() : Device("cpu:1"));
+    }
+    EXPECT_EQ(memory_of(net) == memory, failed);
+    EXPECT_EQ(by_name(state_dict(net)), values);
   });
 }
 
