@@ -7,11 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <limits>
 #include <map>
+#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -166,6 +169,31 @@ TEST(Random, BelowReachesEveryNumberAndNoOther) {
   for (const int count : counts) EXPECT_NEAR(count, 1000, 200);
   EXPECT_EQ(generator.below(1), 0U);
   EXPECT_THROW((void)generator.below(0), ValueError);
+}
+
+// A number that is lost or comes twice changes their sum.
+TEST(Random, ThreadsThatDrawFromOneGeneratorShareItsSequence) {
+  constexpr int kThreads = 4;
+  constexpr int kDraws = 100'000;  // by each
+  Generator shared(6);
+  Generator alone(6);
+  std::atomic<std::uint64_t> drawn{0};
+  {
+    std::latch start(kThreads);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        start.arrive_and_wait();
+        std::uint64_t sum = 0;
+        for (int draw = 0; draw < kDraws; ++draw) sum += shared.bits();
+        drawn += sum;
+      });
+    }
+  }
+  std::uint64_t expected = 0;
+  for (int draw = 0; draw < kThreads * kDraws; ++draw) expected += alone.bits();
+  EXPECT_EQ(drawn, expected);
+  EXPECT_EQ(shared.bits(), alone.bits());
 }
 
 }  // namespace random_test
