@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace csv_test {
@@ -181,6 +182,21 @@ TEST_F(Csv, MissingValuesAreErrorsOrNan) {
   EXPECT_EQ(values_of<float>(numbers.column("a")), (std::vector<float>{-999, 7}));
   EXPECT_TRUE(throws<DataError>([&] { table.column("b", Dtype::i64); },
                                 "the value is missing, and whole numbers have no NaN"));
+}
+
+TEST_F(Csv, AnyThreadMayRead) {
+  const CsvTable table = read("a,b,class\n1,2.5,\"x\"\"\"\n-3,4e1,y\n");
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&table] {
+      for (int time = 0; time < 50; ++time) {
+        const CsvTable copy = table;
+        EXPECT_EQ(values_of<float>(table.columns({"b", 0})), (std::vector<float>{2.5, 1, 40, -3}));
+        EXPECT_EQ(values_of<double>(copy.column("a", Dtype::f64)), (std::vector<double>{1, -3}));
+        EXPECT_EQ(copy.strings("class"), (Strings{"x\"", "y"}));
+      }
+    });
+  }
 }
 
 TEST_F(Csv, AColumnThatIsNotThereIsAnError) {

@@ -9,10 +9,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <latch>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "io/files.hpp"
@@ -93,6 +96,25 @@ TEST(Safetensors, ListsTheNamesInTheOrderOfTheFile) {
   expect_equal(file.get_tensor("fc.bias"), tensor<double>({1.0 / 3, -1e300}), "fc.bias");
   EXPECT_TRUE(throws<DataError>([&] { file.get_tensor("fc"); },
                                 (folder / "python").string() + ": there is no tensor \"fc\""));
+}
+
+TEST(Safetensors, ManyThreadsReadOneFile) {
+  const TempDirectory folder;
+  StateDict dict;
+  for (int i = 0; i < 16; ++i) dict.push_back({std::to_string(i), full({i + 1}, i)});
+  io::save_file(dict, folder / "file");
+  const io::SafetensorsFile file(folder / "file");
+  std::latch start(8);
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      start.arrive_and_wait();
+      for (std::size_t n = 0; n < 500; ++n) {
+        const auto& [name, tensor] = dict[n * (2 * t + 1) % dict.size()];
+        expect_equal(file.get_tensor(name), tensor, name);
+      }
+    });
+  }
 }
 
 TEST(Safetensors, AFileWithoutTensorsIsOne) {
