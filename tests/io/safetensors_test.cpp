@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/io/safetensors.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -21,6 +23,7 @@
 #include "io/files.hpp"
 #include "io/python_file.hpp"
 #include "support/expect_error.hpp"
+#include "support/gate.hpp"
 
 namespace lockstep {
 namespace safetensors_test {
@@ -168,6 +171,21 @@ TEST(Safetensors, SavesTheElementsThatAViewShows) {
   expect_equal(find(dict, "t"), turned, "t");
   expect_equal(find(dict, "away"), turned, "away");
   expect_equal(find(dict, "row"), from_values(std::vector<float>{3, 4, 5}, {1, 3}), "row");
+}
+
+TEST(Safetensors, WaitsForWhatTheCurrentStreamHolds) {
+  const TempDirectory folder;
+  const Stream side = pool_stream("cpu:0");
+  const testing::Queued queued({side});
+  testing::Gate gate;
+  const Tensor t = zeros({3}, {.device = "cpu:0"});
+  gate.hold(side);
+  {
+    const StreamGuard guard(side);
+    t.fill_(7);
+  }
+  EXPECT_TRUE(testing::waits_for(gate, side, [&] { io::save_file({{"t", t}}, folder / "file"); }));
+  expect_equal(io::load_file(folder / "file")[0].tensor, full({3}, 7), "t");
 }
 
 TEST(Safetensors, WritesATiedTensorUnderEachName) {

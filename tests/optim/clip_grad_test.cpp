@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/optim/clip_grad.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
@@ -14,6 +16,7 @@
 
 #include "optim/parameters.hpp"
 #include "support/expect_error.hpp"
+#include "support/gate.hpp"
 
 namespace lockstep {
 namespace clip_grad_test {
@@ -119,6 +122,25 @@ TEST(ClipGradNorm, AMaximumOfZeroMakesThemZero) {
   const auto list = parameters_of_norm_7();
   optim::clip_grad_norm_(list, 0);
   EXPECT_EQ(values_of(list[0].grad()), (Values{0, 0}));
+}
+
+TEST(ClipGradNorm, WaitsForWhatTheCurrentStreamHolds) {
+  const Stream side = pool_stream("cpu:0");
+  const testing::Queued queued({side});
+  testing::Gate gate;
+  const Parameter parameter = make_parameter({0}, Dtype::f64, "cpu:0");
+  give_gradient(parameter, {0});
+  gate.hold(side);
+  {
+    const StreamGuard guard(side);
+    parameter.grad().fill_(7);
+  }
+  double norm = 0;
+  EXPECT_TRUE(testing::waits_for(
+      gate, side, [&] { norm = optim::clip_grad_norm_(std::vector{parameter}, 3.5); }));
+  EXPECT_EQ(norm, 7);
+  const StreamGuard guard(side);
+  EXPECT_EQ(values_of(parameter.grad()), (Values{7 * (3.5 / (7 + 1e-6))}));
 }
 
 TEST(ClipGradNorm, RefusesANormThatIsNotFiniteIfAsked) {

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,26 @@ class Gate {
  private:
   const std::shared_ptr<std::atomic<bool>> opened_ = std::make_shared<std::atomic<bool>>(false);
 };
+
+// Whether `action`, called by another thread whose current stream is `stream`, waits for what the
+// gate holds there. Opens the gate, and returns when the action has.
+template <class Action>
+bool waits_for(Gate& gate, const Stream& stream, const Action& action) {
+  std::atomic<bool> begun{false};
+  std::atomic<bool> ended{false};
+  std::thread thread([&] {
+    const StreamGuard guard(stream);
+    begun = true;
+    action();
+    ended = true;
+  });
+  while (!begun) std::this_thread::yield();
+  for (int i = 0; i < 1000 && !ended; ++i) std::this_thread::yield();
+  const bool waits = !ended;
+  gate.open();
+  thread.join();
+  return waits;
+}
 
 // While it lives, these streams of host devices are as asynchronous as a GPU's.
 //
