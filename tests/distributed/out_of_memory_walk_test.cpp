@@ -189,6 +189,7 @@ TEST(OutOfMemoryWalk, CollectivesOfRanksThatGoOn) {
         };
         std::barrier begin(kRanks, [&]() noexcept { scarce.emplace(place.number, place.lasting); });
         std::atomic<bool> right{true};
+        std::exception_ptr end;
         try {
           distributed::run(first_devices(kRanks), [&](const ProcessGroup& group) {
             const Operands first(group, count, 10);
@@ -197,17 +198,22 @@ TEST(OutOfMemoryWalk, CollectivesOfRanksThatGoOn) {
             try {
               collective.run(group, first);
               if (!collective.is_right(group, first)) right = false;
-            } catch (const std::exception&) {
+            } catch (const std::exception& error) {
+              const bool struck = OutOfMemory::has_struck();
               no_longer_scarce();
+              EXPECT_TRUE(struck) << error.what();
             }
             collective.run(group, second);
             if (!collective.is_right(group, second)) right = false;
           });
-        } catch (const std::exception&) {
-          // It may say that it cannot go on.
+        } catch (...) {
+          end = std::current_exception();  // it may say that it cannot go on
         }
         no_longer_scarce();
         EXPECT_TRUE(right);
+        if (end) {
+          EXPECT_TRUE(OutOfMemory::has_struck()) << text_of(end);
+        }
       };
       if (!walk(collective.name + " of " + std::to_string(count) + ", and the next", visit)) return;
     }
@@ -216,15 +222,17 @@ TEST(OutOfMemoryWalk, CollectivesOfRanksThatGoOn) {
 
 TEST(OutOfMemoryWalk, RunFromBeginningToEnd) {
   walk("run", [](Place place) {
-    std::atomic<bool> right{true};
-    fails_at(place, [&] {
+    std::atomic<int> right{0};
+    const auto run = [&] {
+      right = 0;
       distributed::run(first_devices(kRanks), [&](const ProcessGroup& group) {
         const Operands operands(group, 3, 1);
         group.all_reduce(operands.one).wait();
-        if (!all_are(operands.one, 6)) right = false;
+        if (all_are(operands.one, 6)) ++right;
       });
-    });
-    EXPECT_TRUE(right);
+    };
+    if (fails_at(place, run)) run();
+    EXPECT_EQ(right, kRanks);
   });
 }
 
