@@ -114,14 +114,16 @@ TEST(TCPStore, IsReachedByIPv4AndIPv6) {
   store.set("key", "value");
   TCPStore four("127.0.0.1", {.port = store.port()});
   EXPECT_EQ(four.get("key"), "value");
-  std::optional<TCPStore> six;
-  try {
-    six.emplace("::1", TCPStoreOptions{.port = store.port(), .timeout = milliseconds(200)});
-  } catch (const NetworkError&) {
+  const detail::Descriptor probe = detail::open_socket(AF_INET6);
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  if (!probe || ::bind(probe.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) != 0) {
     GTEST_SKIP() << "this machine has no IPv6";
   }
-  EXPECT_EQ(six->get("key"), "value");
-  EXPECT_EQ(six->name(), "TCPStore at [::1]:" + std::to_string(store.port()));
+  TCPStore six("::1", {.port = store.port()});
+  EXPECT_EQ(six.get("key"), "value");
+  EXPECT_EQ(six.name(), "TCPStore at [::1]:" + std::to_string(store.port()));
 }
 
 TEST(TCPStore, AServerThatIsNotThereIsNamedWithThePortAndTheTimeLimit) {
