@@ -144,10 +144,11 @@ TEST_F(DevicesDeathTest, AnEmptyVariableIsAsGoodAsNone) {
   const HostDevicesVariable variable("");
   const Variable cuda("LOCKSTEP_CUDA_DEVICES", "");
   EXPECT_EXIT(report([] {
-                EXPECT_EQ(device_count(DeviceType::cpu), detail::default_host_count());
-                std::cerr << "count " << device_count(DeviceType::cpu) << '.';
+                const int count = device_count(DeviceType::cpu);
+                std::cerr << "count " << count
+                          << (count == detail::default_host_count() ? " as without" : " instead");
               }),
-              ::testing::ExitedWithCode(0), "^count [1-9][0-9]*\\.");
+              ::testing::ExitedWithCode(0), "^count [1-9][0-9]* as without");
 }
 
 TEST_F(DevicesDeathTest, ANumberOfGpusThatIsNoneIsRefusedWithoutCudaAsWell) {
@@ -186,11 +187,12 @@ TEST_F(DevicesDeathTest, GiveTheDriversReasonWhereItFindsNoGpu) {
                   *reason = "no driver";
                   return 0;
                 };
-                EXPECT_EQ(devices(), host_devices());
-                std::cerr << no_cuda_reason() << ". ";
+                std::cerr << (devices() == host_devices() ? "the host's: " : "others: ")
+                          << no_cuda_reason() << ". ";
                 check_device("cuda:0");
               }),
-              ::testing::ExitedWithCode(0), "^no driver\\. threw device cuda:0.*\\(no driver\\)");
+              ::testing::ExitedWithCode(0),
+              "^the host's: no driver\\. threw device cuda:0.*\\(no driver\\)");
 }
 
 // As a static initialiser may be, which runs before the one that registers the CUDA side.
