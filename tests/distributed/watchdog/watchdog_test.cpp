@@ -258,7 +258,7 @@ TEST(Watchdog, AnExceptionThatUnwindsARankWithoutMemoryIsAFailure) {
 
 TEST(Watchdog, ARankThatLeavesACollectiveOutIsNamed) {
   WatchdogOptions options = kQuick;
-  options.collective_timeout = 50ms;
+  options.collective_timeout = 1s;
   World world(3, options);
   for (int rank = 0; rank < 3; ++rank) {
     world[rank].progress().enter(kSum);
