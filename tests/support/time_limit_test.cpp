@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -17,8 +18,11 @@
 
 namespace lockstep::testing::time_limit_test {
 
+std::atomic<int> waiting{0};  // threads that the limit may find where they are to be found
+
 [[gnu::noinline]] void waits_for_a_latch() {
   std::latch never{1};
+  ++waiting;
   never.wait();
 }
 
@@ -26,10 +30,16 @@ namespace lockstep::testing::time_limit_test {
   std::mutex mutex;
   std::condition_variable never;
   std::unique_lock lock(mutex);
+  ++waiting;
   while (true) never.wait(lock);
 }
 
-[[gnu::noinline]] void waits_for_a_thread(std::thread& thread) { thread.join(); }
+[[gnu::noinline]] void waits_for_a_thread(std::thread& thread) {
+  while (waiting < 2) std::this_thread::yield();
+  const itimerval soon{{}, {0, 50'000}};
+  ::setitimer(ITIMER_REAL, &soon, nullptr);
+  thread.join();
+}
 
 // Ends by the limit.
 void hang() {
@@ -37,8 +47,6 @@ void hang() {
   TimeLimit::at(operation.c_str(), 29, true);
   std::thread one(&waits_for_a_latch);
   std::thread other(&waits_for_a_condition);
-  const itimerval soon{{}, {0, 50'000}};
-  ::setitimer(ITIMER_REAL, &soon, nullptr);
   waits_for_a_thread(other);
   one.join();
 }
