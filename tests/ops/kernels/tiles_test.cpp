@@ -72,6 +72,7 @@ void expect_sums(const Kernel& kernel, std::int64_t count, bool with_initial) {
 }
 
 TEST(Tiles, AreSumsOfProductsAndWriteNothingElse) {
+  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "this machine has no tiles";
   for (const Instructions by : {Instructions::avx2, Instructions::avx512}) {
     if (by > best_instructions()) continue;
     for (const std::int64_t run : {7, 4}) {
