@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
@@ -25,7 +26,7 @@ using testing::walk_calls;
 
 TEST(FailingCalls, AStepOfMoreReplicasThanThereHaveBeenThreadsFor) {
   LOCKSTEP_NEEDS_FAILING_CALLS();
-  std::size_t count = 20;
+  std::size_t count = detail::team_stats().threads_created;
   walk_calls("step", [&](Place place) {
     count += 3;
     DataParallel model{L0{}, std::vector<Device>(count, "cpu:0")};
