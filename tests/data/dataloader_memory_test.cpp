@@ -85,7 +85,8 @@ TEST(DataLoaderMemory, AnAllocationOfAWorkerThatFailsIsTheLoopsError) {
   const lockstep::StreamGuard guard(lockstep::copy_stream("cpu:1"));
   for (const bool lasting : {false, true}) {
     bool failed = true;
-    for (std::uint64_t n = 1; failed; ++n) {
+    std::uint64_t n = 1;
+    for (; failed; ++n) {
       DataLoader loader{rows, {.batch_size = 2, .num_workers = 2}};
       const auto sum_of_pass = [&loader] {
         std::int64_t sum = 0;
@@ -112,6 +113,7 @@ TEST(DataLoaderMemory, AnAllocationOfAWorkerThatFailsIsTheLoopsError) {
       ASSERT_EQ(sum, 66) << "allocation " << n;
       ASSERT_EQ(sum_of_pass(), 66) << "after a failure of allocation " << n;
     }
+    EXPECT_GT(n, 2U);
   }
 }
 

@@ -20,7 +20,8 @@ TEST(ReducerClaims, WithoutMemoryNothingIsClaimed) {
   const std::vector<NamedParameter> parameters{
       {"a", Parameter(zeros({1}))}, {"b", Parameter(zeros({1}))}, {"c", Parameter(zeros({1}))}};
   bool failed = true;
-  for (std::uint64_t n = 0; failed; ++n) {
+  std::uint64_t n = 0;
+  for (; failed; ++n) {
     testing::fail_allocation(n);
     try {
       const detail::ReducerClaims claims(parameters);
@@ -29,6 +30,7 @@ TEST(ReducerClaims, WithoutMemoryNothingIsClaimed) {
     failed = testing::end_allocation_faults();
     EXPECT_NO_THROW(detail::ReducerClaims{parameters}) << n;
   }
+  EXPECT_GT(n, 1U);
 }
 
 }  // namespace reducer_claims_test
