@@ -3,13 +3,12 @@
 #include <lockstep/device/devices.hpp>
 
 #include "support/devices.hpp"
+#include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 namespace lockstep {
 namespace devices_test {
 
+using testing::EnvironmentVariable;
 using testing::first_devices;
 using testing::throws;
 
@@ -80,29 +80,9 @@ TEST(Devices, CannotBeNoneOrTooMany) {
 
 // The environment of this process, and of the children that the death tests below run in: each
 // starts this program anew, so its devices are not in use yet.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* was = std::getenv(name)) before_ = was;
-    ::setenv(name, value, 1);
-  }
-  ~Variable() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
-
-struct HostDevicesVariable : Variable {
-  explicit HostDevicesVariable(const char* value) : Variable("LOCKSTEP_HOST_DEVICES", value) {}
+struct HostDevicesVariable : EnvironmentVariable {
+  explicit HostDevicesVariable(const char* value)
+      : EnvironmentVariable("LOCKSTEP_HOST_DEVICES", value) {}
 };
 
 // Ends the process with status 0, and what `body` prints or throws on stderr.
@@ -142,7 +122,7 @@ TEST_F(DevicesDeathTest, RefuseAnEnvironmentThatIsNoCount) {
 
 TEST_F(DevicesDeathTest, AnEmptyVariableIsAsGoodAsNone) {
   const HostDevicesVariable variable("");
-  const Variable cuda("LOCKSTEP_CUDA_DEVICES", "");
+  const EnvironmentVariable cuda("LOCKSTEP_CUDA_DEVICES", "");
   EXPECT_EXIT(report([] {
                 const int count = device_count(DeviceType::cpu);
                 std::cerr << "count " << count
@@ -153,12 +133,12 @@ TEST_F(DevicesDeathTest, AnEmptyVariableIsAsGoodAsNone) {
 
 TEST_F(DevicesDeathTest, ANumberOfGpusThatIsNoneIsRefusedWithoutCudaAsWell) {
   for (const char* text : {"zzz", "-1", "65"}) {
-    const Variable variable("LOCKSTEP_CUDA_DEVICES", text);
+    const EnvironmentVariable variable("LOCKSTEP_CUDA_DEVICES", text);
     EXPECT_EXIT(report([] { (void)devices(); }), ::testing::ExitedWithCode(0),
                 std::string("threw LOCKSTEP_CUDA_DEVICES is \"") + text +
                     "\": expected a number from 0 to 64");
   }
-  const Variable variable("LOCKSTEP_CUDA_DEVICES", "4");
+  const EnvironmentVariable variable("LOCKSTEP_CUDA_DEVICES", "4");
   EXPECT_EXIT(report([] { std::cerr << "first " << devices()[0] << '.'; }),
               ::testing::ExitedWithCode(0), "^first cpu:0\\.");
 }

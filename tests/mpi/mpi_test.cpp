@@ -16,6 +16,7 @@
 #include "mpi/failing_calls.hpp"
 #include "support/allocation_faults.hpp"
 #include "support/count_operator_new.hpp"
+#include "support/environment_variable.hpp"
 #include "support/error_of.hpp"
 #include "support/expect_error.hpp"
 
@@ -24,7 +25,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -93,10 +93,8 @@ namespace mpi_test {
 
 // One whose ranks compare their calls.
 dist::ProcessGroup watched_world() {
-  ::setenv("LOCKSTEP_DISTRIBUTED_DEBUG", "DETAIL", 1);
-  dist::ProcessGroup group = ls::mpi::process_group();
-  ::unsetenv("LOCKSTEP_DISTRIBUTED_DEBUG");
-  return group;
+  const ls::testing::EnvironmentVariable debug("LOCKSTEP_DISTRIBUTED_DEBUG", "DETAIL");
+  return ls::mpi::process_group();
 }
 
 // The program finalises MPI, at the end of all tests, while there are groups.

@@ -8,10 +8,10 @@
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/creation.hpp>
-#include <lockstep/warning.hpp>
 
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/warnings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,6 +29,7 @@
 #include <vector>
 
 namespace ls = lockstep;
+using ls::testing::CaughtWarnings;
 using ls::testing::first_devices;
 using ls::testing::throws;
 
@@ -54,15 +55,6 @@ void expect_rows_in_order(const ls::Tensor& whole, const ls::Scattered<ls::Tenso
   }
   EXPECT_EQ(seen, whole.to_vector<double>());
 }
-
-class WarningCount {
- public:
-  WarningCount() {
-    ls::set_warning_handler([this](const std::string& text) { texts.push_back(text); });
-  }
-  ~WarningCount() { ls::set_warning_handler({}); }
-  std::vector<std::string> texts;
-};
 
 using Counts = std::vector<std::int64_t>;
 
@@ -292,7 +284,7 @@ TEST(Gather, G02DifferentRowCounts) {
   EXPECT_EQ(ls::gather(parts, "cpu:0").sizes(), (ls::Shape{5, 3}));
 }
 TEST(Gather, G03ScalarsBecomeAVectorWithOneWarning) {
-  WarningCount warnings;
+  const CaughtWarnings warnings;
   std::vector<ls::Tensor> parts;
   for (int i = 0; i < 2; ++i) {
     parts.push_back(ls::scalar_tensor(1.0 + i, ls::Device(ls::DeviceType::cpu, i)));
@@ -308,7 +300,7 @@ TEST(Gather, G03ScalarsBecomeAVectorWithOneWarning) {
   EXPECT_EQ(parts[1].grad().item(), 7.0);
 }
 TEST(Gather, G04DimMeansNothingForScalars) {
-  WarningCount warnings;
+  const CaughtWarnings warnings;
   const std::vector<ls::Tensor> parts = {ls::scalar_tensor(1.0), ls::scalar_tensor(2.0)};
   EXPECT_EQ(ls::gather(parts, "cpu", 1).to_vector<double>(), (Values{1, 2}));
 }

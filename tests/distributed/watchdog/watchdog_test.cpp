@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -49,6 +48,7 @@ using detail::FrameWriter;
 using detail::FromServer;
 using detail::ToServer;
 using std::chrono::milliseconds;
+using testing::EnvironmentVariable;
 using testing::throws;
 
 // Quick to notice who waits for whom, and never for want of a heartbeat: the machine may be busy.
@@ -695,23 +695,20 @@ TEST(Watchdog, ACallbackThatThrowsIsNoEnd) {
 }
 
 TEST(WatchdogOptions, AreReadFromTheEnvironment) {
-  ::setenv("LOCKSTEP_HEARTBEAT_INTERVAL", "0.25", 1);
-  ::setenv("LOCKSTEP_HEARTBEAT_TIMEOUT", "7", 1);
-  ::setenv("LOCKSTEP_COLLECTIVE_TIMEOUT", "1e3", 1);
+  const EnvironmentVariable interval("LOCKSTEP_HEARTBEAT_INTERVAL", "0.25");
+  const EnvironmentVariable heartbeat("LOCKSTEP_HEARTBEAT_TIMEOUT", "7");
+  const EnvironmentVariable collective("LOCKSTEP_COLLECTIVE_TIMEOUT", "1e3");
   const WatchdogOptions options = WatchdogOptions::from_environment();
   EXPECT_EQ(options.interval, 250ms);
   EXPECT_EQ(options.heartbeat_timeout, 7s);
   EXPECT_EQ(options.collective_timeout, 1000s);
   for (const char* wrong : {"", "0", "-1", "nan", "inf", "1s", "1e30"}) {
-    ::setenv("LOCKSTEP_HEARTBEAT_TIMEOUT", wrong, 1);
+    const EnvironmentVariable variable("LOCKSTEP_HEARTBEAT_TIMEOUT", wrong);
     EXPECT_TRUE(throws<ValueError>([] { WatchdogOptions::from_environment(); },
                                    "LOCKSTEP_HEARTBEAT_TIMEOUT", std::string("'") + wrong + "'"));
   }
-  ::setenv("LOCKSTEP_HEARTBEAT_TIMEOUT", "0.4", 1);
+  const EnvironmentVariable less_than_twice("LOCKSTEP_HEARTBEAT_TIMEOUT", "0.4");
   EXPECT_TRUE(throws<ValueError>([] { WatchdogOptions::from_environment(); }, "400 ms", "250 ms"));
-  ::unsetenv("LOCKSTEP_HEARTBEAT_INTERVAL");
-  ::unsetenv("LOCKSTEP_HEARTBEAT_TIMEOUT");
-  ::unsetenv("LOCKSTEP_COLLECTIVE_TIMEOUT");
 }
 
 TEST(WatchdogOptions, AnIntervalIsMoreThanNothing) {
@@ -735,7 +732,7 @@ TEST(WatchdogOptions, AHostHasNoBlanks) {
   }
   options.host = "node1";
   options.check();
-  const testing::EnvironmentVariable master("MASTER_ADDR", "127.0.0.1 0");
+  const EnvironmentVariable master("MASTER_ADDR", "127.0.0.1 0");
   HashStore store;
   EXPECT_TRUE(throws<ValueError>([&] { Watchdog(0, 2, store); }, "MASTER_ADDR is '127.0.0.1 0'"));
   store.set("watchdog", "1 1 127.0.0.1 0 1000 1000");
