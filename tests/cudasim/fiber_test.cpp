@@ -148,7 +148,7 @@ class FiberDeathTest : public ::testing::TestWithParam<Case> {};
   reset(config);
   program();
   drain();
-  std::exit(0);
+  std::exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
 bool with_report(int status) { return WIFEXITED(status) && WEXITSTATUS(status) != 0; }
