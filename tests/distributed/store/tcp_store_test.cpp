@@ -121,7 +121,7 @@ TEST(TCPStore, IsReachedByIPv4AndIPv6) {
   if (!probe || ::bind(probe.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) != 0) {
     GTEST_SKIP() << "this machine has no IPv6";
   }
-  TCPStore six("::1", {.port = store.port()});
+  TCPStore six("::1", {.port = store.port(), .timeout = std::chrono::minutes(1)});
   EXPECT_EQ(six.get("key"), "value");
   EXPECT_EQ(six.name(), "TCPStore at [::1]:" + std::to_string(store.port()));
 }
