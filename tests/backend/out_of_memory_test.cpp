@@ -145,12 +145,13 @@ TEST(BackgroundThreadsOutOfMemory, WorkThatNobodyCanHelpWithIsDoneByItsOwner) {
   if (usable_cores() == 1) GTEST_SKIP() << "nothing is shared on one core";
   constexpr int kDepth = 40;
   std::atomic<int> pieces = 0;
+  auto& threads = BackgroundThreads::instance();
   const std::function<void(int)> nest = [&](int depth) {
-    BackgroundThreads::instance().share({[&, depth](std::size_t i) {
-                                           ++pieces;
-                                           if (i == 0 && depth > 1) nest(depth - 1);
-                                         },
-                                         2});
+    threads.share({[&, depth](std::size_t i) {
+                     ++pieces;
+                     if (i == 0 && depth > 1) nest(depth - 1);
+                   },
+                   2});
   };
   {
     const OutOfMemory scarce(1, true);

@@ -171,7 +171,7 @@ TYPED_TEST(Recurrent, SequencesInTilesAgreeWithElementaryOperations) {
   using detail::vectorized::Instructions;
   const bool in_tiles = detail::vectorized::best_instructions() >= Instructions::avx512;
   expect_as_composed<TypeParam>(arguments_for<TypeParam, float>(5, 100, 64), false,
-                                in_tiles ? 1e-3 : 5e-3, " of f32");
+                                in_tiles ? 1e-3 : 5e-2, " of f32");
 }
 
 // Each result alone, so that the others' gradients are undefined.
