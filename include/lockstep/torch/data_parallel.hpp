@@ -177,7 +177,7 @@ class DataParallel {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
-    (void)net();
+    check_not_moved();
     if (devices_.size() < 2) {
       return lockstep::detail::gather_one(call_alone(args...), std::optional(output_device()));
     }
@@ -194,7 +194,7 @@ class DataParallel {
   const std::shared_ptr<Net>& module() const { return module_; }
   // Drops the copies; the next call makes new ones, of the module as it is then.
   void renew() {
-    (void)net();
+    check_not_moved();
     replicas_->forget();
   }
 
@@ -210,9 +210,11 @@ class DataParallel {
   const DataParallelOptions& options() const { return options_; }
 
  protected:
-  // The wrapped module. A ModuleError if the model has been moved from.
-  Net& net() const {
+  void check_not_moved() const {
     lockstep::check<ModuleError>(module_ != nullptr, "DataParallel: the model has been moved from");
+  }
+  Net& net() const {
+    check_not_moved();
     return *module_;
   }
 
@@ -277,7 +279,7 @@ class DataParallelModel : public DataParallel<Net> {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
-    (void)this->net();
+    this->check_not_moved();
     if (this->devices().size() > 1) return Scattered(this->run(this->scatter(args...)));
     std::vector<decltype(this->call_alone(args...))> outputs;
     outputs.push_back(this->call_alone(args...));

@@ -105,7 +105,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
 
   template <class... Args>
   auto operator()(const Args&... args) {
-    (void)net();
+    check_not_moved();
     Base::module().refresh();
     gradients_->attach();
     detail::wait_for_libtorch(device());
@@ -143,10 +143,12 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   }
 
  private:
-  // The wrapped module. A ModuleError if the model has been moved from.
-  Net& net() const {
+  void check_not_moved() const {
     lockstep::check<ModuleError>(module() != nullptr,
                                  "DistributedDataParallel: the model has been moved from");
+  }
+  Net& net() const {
+    check_not_moved();
     return *module();
   }
 
@@ -165,7 +167,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
       gradients_->give_back();
     }
     void post_hook(int last_rank) override {
-      (void)model_.net();
+      model_.check_not_moved();
       model_.Base::module().refresh();
       detail::wait_for_libtorch(model_.device());
       base_->post_hook(last_rank);
