@@ -157,7 +157,7 @@ TYPED_TEST(Recurrent, SequencesOfManyRowsAgreeWithElementaryOperations) {
 // Of two steps, in which another device's rounding does not grow.
 TYPED_TEST(Recurrent, ShortSequencesOfF32AgreeWithElementaryOperations) {
   if (std::is_same_v<TypeParam, detail::ReluCell>) {
-    GTEST_SKIP() << "near 0 rounding decides what ReLU's gradient is";
+    GTEST_SKIP() << "needs a cell whose gradient near 0 rounding does not decide";
   }
   expect_as_composed<TypeParam>(arguments_for<TypeParam, float>(2, 3, 5), false, 1e-3, " of f32");
 }
@@ -166,7 +166,7 @@ TYPED_TEST(Recurrent, ShortSequencesOfF32AgreeWithElementaryOperations) {
 // without AVX-512 the elementary operations' products are a BLAS's.
 TYPED_TEST(Recurrent, SequencesInTilesAgreeWithElementaryOperations) {
   if (std::is_same_v<TypeParam, detail::ReluCell>) {
-    GTEST_SKIP() << "near 0 rounding decides what ReLU's gradient is";
+    GTEST_SKIP() << "needs a cell whose gradient near 0 rounding does not decide";
   }
   using detail::vectorized::Instructions;
   const bool in_tiles = detail::vectorized::best_instructions() >= Instructions::avx512;

@@ -72,7 +72,7 @@ void expect_sums(const Kernel& kernel, std::int64_t count, bool with_initial) {
 }
 
 TEST(Tiles, AreSumsOfProductsAndWriteNothingElse) {
-  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "this machine has no tiles";
+  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "needs AVX2, for tiles";
   for (const Instructions by : {Instructions::avx2, Instructions::avx512}) {
     if (by > best_instructions()) continue;
     for (const std::int64_t run : {7, 4}) {
@@ -93,7 +93,7 @@ TEST(Tiles, AreSumsOfProductsAndWriteNothingElse) {
 
 TEST(Tiles, AreThoseThatWasteLeast) {
   EXPECT_EQ(Kernel::fit(14, 16, Instructions::sse2).run, nullptr);
-  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "this machine has no tiles";
+  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "needs AVX2, for tiles";
   EXPECT_EQ(Kernel::fit(14, 16).rows, 7);
   EXPECT_EQ(Kernel::fit(24, 16).rows, 4);
   EXPECT_EQ(Kernel::fit(3, 16).run, nullptr);
@@ -105,7 +105,7 @@ TEST(Tiles, AreThoseThatWasteLeast) {
 }
 
 TEST(Tiles, TransposeMatricesOfAnySize) {
-  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "this machine has no tiles";
+  if (best_instructions() < Instructions::avx2) GTEST_SKIP() << "needs AVX2, for tiles";
   for (const std::int64_t rows : {1, 8, 13, 49}) {
     for (const std::int64_t columns : {3, 8, 21}) {
       const std::int64_t in_ld = columns + 2;
