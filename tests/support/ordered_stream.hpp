@@ -59,6 +59,7 @@ class OrderedStream final : public lockstep::detail::HostStream {
     const cudasim::Unseen unseen;  // its memory is not the program's
     return Point(*this).query();
   }
+  bool known_idle() const override { return idle(); }
 
   lockstep::detail::EventPtr record() override { return std::make_shared<Point>(*this); }
 

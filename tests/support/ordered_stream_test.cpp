@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/device/stream.hpp>
+
 #include "support/ordered_stream.hpp"
 #include "support/sanitizers.hpp"
 
@@ -35,6 +37,26 @@ TEST(OrderedStream, RunsInOrderAndTellsLateThatItHasEnded) {
   EXPECT_TRUE(stream.idle());
   ASSERT_EQ(seen.size(), 100U);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
+}
+
+TEST(OrderedStream, IsWaitedForUntilTheHostKnowsThatItHasEnded) {
+  const MayLeak never_destroyed;
+  OrderedStream& first = make();
+  OrderedStream& second = make();
+  std::atomic<bool> opened{false};
+  bool ended = false;
+  bool seen = false;
+  first.submit([&] {
+    opened.wait(false);
+    ended = true;
+  });
+  Stream(second).wait_stream(Stream(first));
+  second.submit([&] { seen = ended; });
+  EXPECT_FALSE(Stream(first).record_event().query());
+  opened = true;
+  opened.notify_one();
+  for (OrderedStream* const stream : {&first, &second}) stream->synchronize();
+  EXPECT_TRUE(seen);
 }
 
 TEST(OrderedStream, MemoryIsKeptForAllThatShareIt) {
