@@ -36,6 +36,8 @@ struct ConvGeometry {
   bool keeps_lines() const {
     return stride_width == 1 && stride_height == 1 && in_width == out_width;
   }
+  // How far apart those pixels are, in elements; 0 where the second one is outside in any case.
+  std::int64_t line() const { return stride_height < in_height ? stride_height * in_width : 0; }
 
   // How many images the host multiplies at once. A matrix of few columns is slow to multiply, one
   // larger than the cache is slow to write; about 256 columns are best, and an image that has them

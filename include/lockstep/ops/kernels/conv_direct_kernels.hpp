@@ -33,7 +33,7 @@ struct ConvRuns {
 template <class Visit>
 void for_each_runs(const ConvGeometry& g, const Visit& visit) {
   ConvRuns runs{};
-  runs.image_line = g.stride_height * g.in_width;
+  runs.image_line = g.line();
   runs.result_line = g.out_width;
   runs.step = g.stride_width;
   for (std::int64_t n = 0; n < g.batch; ++n) {

@@ -59,7 +59,7 @@ template <class T>
 void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) {
   const std::int64_t width = g.out_width;
   const std::int64_t step = g.stride_width;
-  const std::int64_t line = g.stride_height * g.in_width;
+  const std::int64_t line = g.line();
   const auto write = [&](const T* from, Inside rows, Inside cols, T* to) {
     if (rows.begin > 0) std::fill_n(to, rows.begin * width, T(0));
     if (rows.end < g.out_height) {
@@ -103,7 +103,7 @@ template <class T>
 void fold(const ConvGeometry& g, T* columns, std::int64_t ld, T* image) {
   const std::int64_t width = g.out_width;
   const std::int64_t step = g.stride_width;
-  const std::int64_t line = g.stride_height * g.in_width;
+  const std::int64_t line = g.line();
   const auto add = [&](const T* from, Inside rows, Inside cols, T* to) {
     from += rows.begin * width + cols.begin;
     if (g.keeps_lines()) return add_run(from, to, run_of(g, rows, cols));
