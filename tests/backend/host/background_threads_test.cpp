@@ -9,9 +9,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <barrier>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -120,6 +123,37 @@ TEST(BackgroundThreads, WhatAWaitingThreadLeavesIsServedByAnother) {
   end.notify_all();
   watch([&] { return stream.idle(); });
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+// Nobody is there but threads that wait, one of them for what another leaves.
+TEST(BackgroundThreads, WhatAWaitingThreadLeavesIsServedByOneThatWaitsForIt) {
+  constexpr int kRounds = 4000;
+  const AllBusy busy;
+  HostStream& stream = new_stream();
+  EventPtr sooner;
+  EventPtr later;
+  std::barrier round(4);
+  const auto wait = [&round](const EventPtr& event) {
+    for (int n = 0; n < kRounds; ++n) {
+      round.arrive_and_wait();
+      event->synchronize();
+      round.arrive_and_wait();
+    }
+  };
+  const std::jthread first(wait, std::cref(sooner));
+  const std::jthread second(wait, std::cref(sooner));
+  const std::jthread third(wait, std::cref(later));
+  for (int n = 0; n < kRounds; ++n) {
+    stream.submit([n] {
+      for (int i = 0; i < n % 256; ++i) cpu_relax();
+    });
+    sooner = stream.record();
+    stream.submit([] {});
+    later = stream.record();
+    round.arrive_and_wait();
+    round.arrive_and_wait();
+    ASSERT_TRUE(stream.idle());
+  }
 }
 
 // More operations that wait than there are cores, in streams of their own: each has a thread.

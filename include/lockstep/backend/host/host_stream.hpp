@@ -266,21 +266,27 @@ class HostStream : public StreamState, private Servable {
   }
 
   // Runs the queue up to operation `last`, in the calling thread. False if another thread runs it.
+  //
+  // The stream is given up before the last operation counts as done: whoever waits for a later one
+  // is woken by that, and finds the stream free.
   bool serve_until(std::uint64_t last) {
     if (served_.load(std::memory_order_relaxed)) return false;
     std::unique_lock lock(mutex_);
-    if (served_.exchange(true, std::memory_order_relaxed)) return false;
+    if (served_.load(std::memory_order_relaxed)) return false;
     std::uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
-    for (; !queue_.empty() && next <= last; ++next) {
+    bool goes_on = !queue_.empty() && next <= last;
+    for (; goes_on; ++next) {
+      served_.store(true, std::memory_order_relaxed);
       Task task = queue_.pop();
       const bool may_wait = next <= last_blocking_;
       lock.unlock();
       run(next, std::move(task), may_wait);
+      lock.lock();
+      goes_on = !queue_.empty() && next < last;
+      if (!goes_on) served_.store(false, std::memory_order_relaxed);
       completed_.store(next, std::memory_order_release);
       completed_.notify_all();
-      lock.lock();
     }
-    served_.store(false, std::memory_order_relaxed);
     const bool offer = !queue_.empty() && !std::exchange(offered_, true);
     lock.unlock();
     if (offer) BackgroundThreads::instance().offer(*this);
@@ -332,7 +338,9 @@ class HostStream : public StreamState, private Servable {
       };
       if (spin_until(may_go_on)) continue;
       const std::uint64_t completed = completed_.load(std::memory_order_acquire);
-      if (completed < number) completed_.wait(completed, std::memory_order_acquire);
+      if (completed < number && served_.load(std::memory_order_relaxed)) {
+        completed_.wait(completed, std::memory_order_acquire);
+      }
     }
   }
 
