@@ -131,6 +131,8 @@ def training(name, replicas):
 
 def main():
     replicas, steps, warm_up = (int(text) for text in sys.argv[1:4])
+    # f32 as lockstep has it: rounded to TF32 on request alone.
+    torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
     for name in sys.argv[4:]:
         step = training(name, replicas)

@@ -23,7 +23,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <functional>
@@ -90,7 +89,7 @@ class DeviceList {
       if (device.is_cpu()) {
         devices_.emplace_back(DeviceType::cpu, cpus++);
       } else {
-        devices_.emplace_back(DeviceType::cuda, std::max<int>(device.index(), 0));
+        devices_.push_back(libtorch::detail::gpu_of(device));
       }
     }
   }

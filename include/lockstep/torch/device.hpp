@@ -4,8 +4,10 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <vector>
 
 // lockstep's devices and LibTorch's. A host device, `cpu:0` or `cpu:1`, is LibTorch's one CPU: it
@@ -23,6 +25,15 @@ inline Device lockstep_device(const at::Tensor& tensor) {
   lockstep::check<DeviceError>(tensor.is_cuda(), "lockstep knows CPUs and CUDA devices; this ",
                                "tensor of LibTorch is on ", tensor.device().str());
   return Device(DeviceType::cuda, tensor.device().index());
+}
+
+// The GPU that LibTorch names; without an index it is the current one, or the first if there is
+// none.
+inline Device gpu_of(at::Device device) {
+  if (!device.has_index() && ::torch::cuda::device_count() > 0) {
+    device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+  }
+  return Device(DeviceType::cuda, std::max<int>(device.index(), 0));
 }
 
 // Whether they are the same to LibTorch.
