@@ -96,6 +96,7 @@ TEST(Random, IntegersAreUniformAsWell) {
   EXPECT_EQ(counts.begin()->first, 1);
   for (const auto& [x, count] : counts) EXPECT_NEAR(count, 2000, 250) << x;
   EXPECT_THROW((void)drawn(0.2, 0.8), ValueError);
+  EXPECT_THROW((void)drawn(0.5, 0.5), ValueError);
 }
 
 // Eighths of the range, and the remainders by 8, are as likely.

@@ -66,9 +66,10 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
       check_reached<T>(operation, number);
     }
   });
-  check<ValueError>(is_floating_point(dtype) || low == high || std::ceil(low) < high, operation,
-                    ": expected bounds with a whole number between them for ", dtype, ", got ", low,
-                    " and ", high);
+  const double whole = std::ceil(low);
+  check<ValueError>(is_floating_point(dtype) || whole < high || (whole == low && low == high),
+                    operation, ": expected bounds with a whole number between them for ", dtype,
+                    ", got ", low, " and ", high);
 }
 
 // Whether an engine can come to a state that the standard library has read: some word is not 0 (of
