@@ -107,6 +107,7 @@ TEST(TorchDataParallel, OneThatHasBeenMovedFromSaysSo) {
     EXPECT_TRUE(throws<ls::ModuleError>([&] { model(torch_x5()); }, "DataParallel", "moved from"));
     EXPECT_TRUE(throws<ls::ModuleError>([&] { model.renew(); }, "moved from"));
     EXPECT_TRUE(throws<ls::ModuleError>([&] { (void)model.parameters(); }, "moved from"));
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { (void)model.output_device(); }, "moved from"));
     EXPECT_TRUE(torch::equal(moved(torch_x5()), torch_y5()));
     ls::libtorch::DataParallelModel parts{std::make_shared<TorchL0>(), host_list(count)};
     const auto moved_parts = std::move(parts);

@@ -205,7 +205,10 @@ class DataParallel {
 
   const std::vector<Device>& devices() const { return devices_; }
   const std::vector<Device>& device_ids() const { return devices_; }
-  Device output_device() const { return options_.output_device.value_or(devices_[0]); }
+  Device output_device() const {
+    check_not_moved();
+    return options_.output_device.value_or(devices_[0]);
+  }
   const DataParallelOptions& options() const { return options_; }
 
  protected:
