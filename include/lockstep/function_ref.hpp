@@ -21,7 +21,9 @@ class FunctionRef<Result(Args...)> {
   FunctionRef() = default;  // must not be called
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, FunctionRef> &&
-           std::is_invocable_r_v<Result, F&, Args...>) FunctionRef(F&& function)
+           requires(F & function, Args... args) {
+             static_cast<Result>(function(std::forward<Args>(args)...));
+           }) FunctionRef(F&& function)
       : object_(const_cast<void*>(reinterpret_cast<const void*>(std::addressof(function)))),
         call_([](void* object, Args... args) -> Result {
           return static_cast<Result>((*reinterpret_cast<std::remove_reference_t<F>*>(object))(

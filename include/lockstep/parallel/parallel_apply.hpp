@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine/thread_state.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
@@ -27,7 +26,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -45,19 +43,20 @@ inline constexpr bool is_tuple<std::tuple<Args...>> = true;
 // Calls a module with its part of each list of inputs, as apply_all's `parts_of` gives them. A
 // first part that is a tuple is the argument list, any other is the only argument; keyword
 // arguments, if there are any, come last.
-template <class M, class Input, class... K>
-decltype(auto) forward_parts(M& module, const std::tuple<const Input&, const K&...>& parts) {
-  const auto call = [&](const Input& input, const K&... keywords) -> decltype(auto) {
-    if constexpr (is_tuple<Input>) {
-      const auto with_arguments = [&](const auto&... args) -> decltype(auto) {
-        return detail::forward(module, args..., keywords...);
-      };
-      return std::apply(with_arguments, input);
+template <class M, class Input, class... Keywords>
+decltype(auto) forward_parts(M& module, const std::tuple<const Input&, const Keywords&...>& parts) {
+  const auto call = [&](const auto&... args) -> decltype(auto) {
+    if constexpr (sizeof...(Keywords) == 0) {
+      return detail::forward(module, args...);
     } else {
-      return detail::forward(module, input, keywords...);
+      return detail::forward(module, args..., std::get<1>(parts));
     }
   };
-  return std::apply(call, parts);
+  if constexpr (is_tuple<Input>) {
+    return std::apply(call, std::get<0>(parts));
+  } else {
+    return call(std::get<0>(parts));
+  }
 }
 
 // Where replica i is: devices[i] or, where no devices are given, where the module's first parameter
@@ -129,6 +128,17 @@ struct alignas(128) ApplyJob {
   }
 };
 
+// The modules of an apply. (A std::span of a user's type takes a compiler longer than all else that
+// it makes for an apply.)
+template <class M>
+struct Modules {
+  M* first;
+  std::size_t count;
+
+  Modules(M* modules, std::size_t size) : first(modules), count(size) {}
+  M& operator[](std::size_t i) const { return first[i]; }
+};
+
 // Which threads run the modules of an apply.
 enum class ApplyThreads {
   one_each,
@@ -145,14 +155,14 @@ inline void check_count(std::size_t modules, const char* what, std::size_t count
 // arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
 // `synchronized`: what replicas::synchronized() returns.
 template <class M, class PartsOf>
-auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf parts_of,
+auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
   using Output = std::remove_cvref_t<decltype(forward_parts(modules[0], parts_of(0)))>;
-  if (!devices.empty()) check_count(modules.size(), "devices", devices.size());
+  if (!devices.empty()) check_count(modules.count, "devices", devices.size());
   std::vector<Output> outputs;
-  outputs.reserve(modules.size());
-  if (modules.empty()) return outputs;
-  if (modules.size() == 1) {
+  outputs.reserve(modules.count);
+  if (modules.count == 0) return outputs;
+  if (modules.count == 1) {
     // `replicas` sees a single replica, also where this runs within one of an outer group.
     const ScopedValue<CurrentReplica> alone(current_replica, {});
     const profile::RecordFunction range("apply", replica_row(modules[0], devices, 0));
@@ -164,43 +174,50 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   const std::vector<Device> none;
   const ReplicaStreams streams(ForeignModule<M> ? none : devices);
   std::optional<TeamLease> team;
-  if (threads == ApplyThreads::one_each) team.emplace(modules.size());
+  if (threads == ApplyThreads::one_each) team.emplace(modules.count);
   // Each replica's thread makes its output; the end of the team orders that before the reads below.
   using Slot = OutputSlot<Output>;
-  std::vector<Slot, RecyclingAllocator<Slot>> slots(modules.size());
+  std::vector<Slot, RecyclingAllocator<Slot>> slots(modules.count);
   const auto any_ended = [&slots] {
-    return detail::any_of(slots, [](const Slot& slot) { return slot.ended.load(); });
+    bool ended = false;
+    for (const Slot& slot : slots) ended = ended || slot.ended.load();
+    return ended;
   };
   using Job = ApplyJob<M, PartsOf, Output>;
   static_assert(sizeof(Job) <= TeamLease::kRoom && alignof(Job) <= TeamLease::kRoomAlignment);
   alignas(Job) std::byte here[sizeof(Job)];
-  const auto destroy = [](Job* job) { std::destroy_at(job); };
-  const std::unique_ptr<Job, decltype(destroy)> job(
-      ::new (team ? team->room() : here)
-          Job{modules.data(), slots.data(), ThreadState::capture(), std::move(parts_of), &devices,
-              streams.any_own() ? &streams : nullptr,
-              ReplicaGroup(modules.size(), synchronized, any_ended)},
-      destroy);
+  Job& job =
+      *::new (team ? team->room() : here) Job{modules.first,
+                                              slots.data(),
+                                              ThreadState::capture(),
+                                              std::move(parts_of),
+                                              &devices,
+                                              streams.any_own() ? &streams : nullptr,
+                                              ReplicaGroup(modules.count, synchronized, any_ended)};
+  const struct End {
+    Job& job;
+    ~End() { std::destroy_at(&job); }
+  } end{job};
   bool failed = false;
   const auto on_error = [&](std::size_t i, std::exception_ptr error) {
     slots[i].error = std::move(error);
     failed = true;
   };
   if (team) {
-    team->run(*job, on_error);
+    team->run(job, on_error);
   } else {
     // This thread's calls with modules of this type usually take equally long.
     static constinit thread_local Pace pace;
-    run_shared(modules.size(), pace, *job, on_error);
+    run_shared(modules.count, pace, job, on_error);
   }
   if (failed) {
     throw_first_failure(
-        modules.size(), [&](std::size_t i) { return slots[i].error; },
+        modules.count, [&](std::size_t i) { return slots[i].error; },
         [&](std::size_t i) {
           return device_of_replica(modules[i], devices, i).value_or(Device());
         });
   }
-  for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(*slots[i].output));
+  for (std::size_t i = 0; i < modules.count; ++i) outputs.push_back(std::move(*slots[i].output));
   return outputs;
 }
 
@@ -210,8 +227,8 @@ template <class M, class... Part>
 auto apply_each(std::vector<M>& modules, const std::vector<Device>& devices,
                 const std::vector<Part>&... parts) {
   auto outputs = apply_all(
-      std::span(modules), devices, [&](std::size_t i) { return std::tie(parts[i]...); }, false,
-      ApplyThreads::one_each);
+      Modules(modules.data(), modules.size()), devices,
+      [&](std::size_t i) { return std::tie(parts[i]...); }, false, ApplyThreads::one_each);
   if constexpr (!nested::PlainValue<typename decltype(outputs)::value_type>) {
     for (std::size_t i = 0; i < devices.size(); ++i) nested::move_to(outputs[i], devices[i]);
   }

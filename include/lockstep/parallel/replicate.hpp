@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/config.hpp>
@@ -57,11 +56,11 @@ class IndexInList {
   std::unordered_map<const TensorImpl*, std::size_t> indices_;
 };
 
-// Makes the copies results of a Broadcast of the originals in the graph. `copies` lists those of
-// all originals for one device after another. Copies of originals that do not require grad stay as
-// they are.
+// Makes the copies results of a Broadcast of the originals in the graph or, where grad mode is off
+// or `detach` set, tensors that do not require grad. `copies` lists those of all originals for one
+// device after another. Copies of originals that do not require grad stay as they are.
 void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
-                      const std::vector<Device>& devices);
+                      const std::vector<Device>& devices, bool detach);
 
 // Makes a copy of a module a replica in one walk: gives it objects of its own (UnsharingVisitor),
 // replaces its handles of the originals by this replica's copies, which begin at `copies`, and
@@ -101,26 +100,15 @@ template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
                              std::vector<Tensor> copies, const std::vector<Device>& devices,
                              bool detach) {
-  const auto trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
-  const bool any_trained = any_of(originals, trained);
-  if (!detach && is_grad_enabled() && any_trained) {
-    record_broadcast(originals, copies, devices);
-  } else if (any_trained) {
-    // Nothing is recorded, so no copy may require grad; the first replica's are the originals
-    // themselves.
-    for (std::size_t c = 0; c < copies.size(); ++c) {
-      if (trained(originals[c % originals.size()])) copies[c] = copies[c].detach();
-    }
-  }
-
+  record_broadcast(originals, copies, devices, detach);
   std::vector<M> replicas;
-  replicas.reserve(devices.size());
   std::vector<ReplicationCallback> callbacks;
   IndexInList indices(originals);
   if constexpr (CopyableModule<M>) {
+    replicas = std::vector<M>(devices.size(), module);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       ReplicaVisitor visitor(indices, copies.data() + i * originals.size(), i, callbacks);
-      walk_module(replicas.emplace_back(module), visitor);
+      walk_module(replicas[i], visitor);
     }
   }
   execute(callbacks, devices);

@@ -29,7 +29,6 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -236,7 +235,8 @@ class DataParallel {
       replicas.push_back({std::dynamic_pointer_cast<Net>(modules[i]), used[i], threads});
     }
     const auto parts_of = [&inputs](std::size_t i) { return std::tie(inputs.arguments[i]); };
-    auto outputs = lockstep::detail::apply_all(std::span(replicas), used, parts_of);
+    auto outputs = lockstep::detail::apply_all(
+        lockstep::detail::Modules(replicas.data(), replicas.size()), used, parts_of);
     if (used.size() > 1) {
       replicas_->check_shared(used.size());
       if (options_.buffers == ReplicaBuffers::merged) {

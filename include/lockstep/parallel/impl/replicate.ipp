@@ -3,6 +3,7 @@
 
 #include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/walk/path.hpp>
@@ -57,8 +58,16 @@ LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
 
 LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
                                       std::vector<Tensor>& copies,
-                                      const std::vector<Device>& devices) {
+                                      const std::vector<Device>& devices, bool detach) {
   const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
+  if (!any_of(originals, is_trained)) return;
+  if (detach || !is_grad_enabled()) {
+    // The first replica's are the originals themselves.
+    for (std::size_t c = 0; c < copies.size(); ++c) {
+      if (is_trained(originals[c % originals.size()])) copies[c] = copies[c].detach();
+    }
+    return;
+  }
   if (all_of(originals, is_trained)) {
     copies = lockstep::apply(functions::Broadcast{devices, std::move(copies)}, originals);
     return;

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -32,11 +31,10 @@ class BufferMerge {
  public:
   // Made before forward: notes the versions of all replicas' buffers.
   template <class M, class Replica>
-  BufferMerge(const M& module, std::span<Replica> replicas)
-      : originals_(lockstep::buffers(module)) {
-    for (const Replica& replica : replicas) {
+  BufferMerge(const M& module, Modules<Replica> replicas) : originals_(lockstep::buffers(module)) {
+    for (std::size_t i = 0; i < replicas.count; ++i) {
       std::vector<Copy>& copies = copies_.emplace_back();
-      for (const Buffer& buffer : lockstep::buffers(replica)) {
+      for (const Buffer& buffer : lockstep::buffers(replicas[i])) {
         copies.push_back({buffer, buffer.version()});
       }
     }
@@ -97,15 +95,16 @@ Replicas<M> replicate(M& module, const std::vector<Device>& used, ReplicaCache* 
 template <class M, class Inputs>
 auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
                     ReplicaBuffers buffers) {
-  const std::span<M> modules = replicas.empty() ? std::span<M>(&module, 1) : std::span<M>(replicas);
+  const Modules<M> modules =
+      replicas.empty() ? Modules<M>(&module, 1) : Modules<M>(replicas.data(), replicas.size());
   std::optional<BufferMerge> merge;
-  if (buffers == ReplicaBuffers::merged && modules.size() > 1) {
+  if (buffers == ReplicaBuffers::merged && modules.count > 1) {
     merge.emplace(module, modules);
   }
   const auto parts_of = [&inputs](std::size_t i) { return std::tie(inputs.arguments[i]); };
   auto outputs =
       apply_all(modules, inputs.devices(), parts_of, buffers == ReplicaBuffers::synchronized);
-  if (merge) merge->finish(nested::row_weights(inputs.rows(), modules.size()));
+  if (merge) merge->finish(nested::row_weights(inputs.rows(), modules.count));
   return outputs;
 }
 
