@@ -262,6 +262,16 @@ TEST(BatchNorm, AnEmptyBatchHasDerivativesOfZeros) {
   EXPECT_EQ(bias.grad().to_vector<double>(), (Values{0, 0}));
 }
 
+TEST(BatchNorm, OfNothingTakesNoTimeForAnySizes) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  for (const Shape& shape : {Shape{kLarge, 0, 4}, Shape{kLarge, 2, 0}, Shape{kLarge, 2, 0, 1}}) {
+    const Tensor x = zeros(shape, {.requires_grad = true});
+    const Tensor y = batch_norm(x, {}, {}, {}, {}, true);
+    y.sum().backward();
+    EXPECT_EQ(x.grad().sizes(), shape);
+  }
+}
+
 TEST(BatchNorm, NamesWhatDoesNotFit) {
   const Tensor x = varied({4, 3});
   const Tensor two = f64({1, 1}, {2});

@@ -171,6 +171,13 @@ TEST(Reduce, AStandardDeviationNeedsNoVarianceThatTheDtypeHolds) {
 TEST(Reduce, SumsOfNothingAreZeroForAnySizes) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 40;
   EXPECT_EQ(zeros({kLarge, kLarge, 0}).sum().item(), 0);
+  // Of no elements, however often: the time does not depend on the sizes.
+  constexpr std::int64_t kMany = std::int64_t{1} << 62;
+  const Tensor x = zeros({kMany, 0, 4}, {.requires_grad = true});
+  EXPECT_EQ(x.sum().item(), 0);
+  EXPECT_EQ(x.sum({0, 1}).to_vector<float>(), (std::vector<float>{0, 0, 0, 0}));
+  x.transpose(1, 2).sum().backward();
+  EXPECT_EQ(x.grad().sizes(), x.sizes());
 }
 
 TEST(Reduce, VariancesOfHalfPrecisionAreRoundedOnce) {
@@ -227,6 +234,11 @@ TEST(Reduce, ArgmaxOfManyColumnsIsThatOfEach) {
   const Integers in_rows = argmax(x.transpose(1, 2), 2).to_vector<std::int64_t>();
   EXPECT_EQ(found, in_rows);
   EXPECT_EQ(found.size(), kOuter * kColumns);
+}
+
+TEST(Reduce, ArgmaxOfNoColumnsTakesNoTimeForAnySizes) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  EXPECT_EQ(argmax(zeros({kLarge, 2, 0}), 1).sizes(), (Shape{kLarge, 0}));
 }
 
 TEST(Reduce, DimensionsAreChecked) {

@@ -60,6 +60,7 @@ struct ChannelDotCall {
 // out[i] = of_channel(c)(i) for the places i of each channel c.
 template <class T, class Call>
 void map_channels(const Axis& axis, T* out, const Call& call) {
+  if (axis.count == 0 || axis.inner == 0) return;  // however many times
   for (std::size_t o = 0, at = 0; o < axis.outer; ++o) {
     if (axis.inner == 1) {
       LOCKSTEP_INDEPENDENT

@@ -18,10 +18,11 @@ namespace lockstep::detail {
 template <class Term, class Result>
 void sum_channels(const Axis& axis, Term term, const Result& result) {
   std::array<double, 64> sums;  // as many as stay in the nearest cache
+  const std::size_t outer = axis.inner > 0 ? axis.outer : 0;
   for (std::size_t first = 0; first < axis.count; first += sums.size()) {
     const std::size_t count = std::min(sums.size(), axis.count - first);
     sums.fill(0);
-    for (std::size_t o = 0; o < axis.outer; ++o) {
+    for (std::size_t o = 0; o < outer; ++o) {
       const std::size_t row = (o * axis.count + first) * axis.inner;
       if (axis.inner == 1) {
         for (std::size_t c = 0; c < count; ++c) sums[c] += term(row + c, first + c);

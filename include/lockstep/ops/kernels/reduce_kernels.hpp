@@ -128,7 +128,8 @@ struct ArgmaxCall {
 
   // Columns are taken a block at a time, so that memory is read as it lies.
   void operator()() const {
-    for (std::size_t o = 0; o < axis.outer; ++o) {
+    const std::size_t outer = axis.inner > 0 ? axis.outer : 0;
+    for (std::size_t o = 0; o < outer; ++o) {
       if (axis.inner == 1) {
         out[o] = static_cast<std::int64_t>(of_row(in.data + o * axis.count));
         continue;
