@@ -54,6 +54,11 @@ TEST(ShapeOps, PartsOutsideAreErrors) {
   EXPECT_THROW((void)narrow(x, 0, -4, 1), IndexError);
   EXPECT_THROW((void)narrow(x, 0, 1, -1), ValueError);
   EXPECT_THROW((void)narrow(x, 0, 1, INT64_MAX), IndexError);
+  // Where a part of nothing begins, no number may hold.
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  const Tensor none = zeros({kLarge, 16, 0});
+  EXPECT_EQ(narrow(none, 0, kLarge - 1, 1).clone().sizes(), (Shape{1, 16, 0}));
+  EXPECT_EQ(narrow(zeros({0, kLarge, 16}), 1, kLarge, 0).clone().sizes(), (Shape{0, 0, 16}));
   EXPECT_THROW((void)narrow(x, 2, 0, 1), IndexError);
   EXPECT_THROW((void)narrow(scalar_tensor(1.0F), 0, 0, 1), ShapeError);
   EXPECT_THROW((void)select(x, 0, 3), IndexError);

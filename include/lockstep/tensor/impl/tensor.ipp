@@ -39,7 +39,9 @@ LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t st
                                std::int64_t length) {
   Shape sizes = x.sizes();
   sizes[dim] = length;
-  return make_view(x, sizes, x.strides(), x.impl()->offset + start * x.strides()[dim]);
+  // (No number may hold where a part without elements lies.)
+  const std::int64_t ahead = numel(sizes) > 0 ? start * x.strides()[dim] : 0;
+  return make_view(x, sizes, x.strides(), x.impl()->offset + ahead);
 }
 
 }  // namespace lockstep::detail
