@@ -62,6 +62,17 @@ TEST(Cat, TensorsThatDoNotFitAreNamed) {
       "stack: ", "tensor number 1", "i64"));
 }
 
+TEST(Cat, SizesThatNoNumberHoldsAddedUpAreAnError) {
+  const Tensor x = zeros({0, INT64_MAX});
+  EXPECT_TRUE(testing::throws<ShapeError>(
+      [&] {
+        (void)cat({x, x}, 1);
+      },
+      "cat: ", "dimension 1", "tensor number 1", "[0, 9223372036854775807]"));
+  EXPECT_EQ(cat({x, x}).sizes(), x.sizes());
+  EXPECT_EQ(stack({x, x}).sizes(), (Shape{2, 0, INT64_MAX}));
+}
+
 TEST(Cat, GradientsAgreeWithFiniteDifferences) {
   const TensorOptions leaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
   const auto all = [](const Tensor& a, const Tensor& b) {

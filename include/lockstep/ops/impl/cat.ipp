@@ -73,6 +73,7 @@ inline Tensor join(const char* operation, const std::vector<Tensor>& tensors, st
   }
   const Shape& first = tensors[0].sizes();
   const std::size_t at = wrap_dim(dim, first.size());
+  std::int64_t length = first[at];
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     check<ShapeError>(tensor.sizes().size() == first.size(), operation,
@@ -86,6 +87,9 @@ inline Tensor join(const char* operation, const std::vector<Tensor>& tensors, st
                         " for tensor number ", i, " in the list (shape ", first,
                         " for tensor number 0, ", tensor.sizes(), " for tensor number ", i, ")");
     }
+    check<ShapeError>(!__builtin_add_overflow(length, tensor.sizes()[at], &length), operation,
+                      ": no number holds the sizes of dimension ", at, " added up: tensor number ",
+                      i, " in the list is of shape ", tensor.sizes());
     if (tensor.device() == tensors[0].device() && tensor.dtype() == tensors[0].dtype()) continue;
     check_same_kind(operation, "tensor number 0 in the list", tensors[0],
                     str("tensor number ", i).c_str(), tensor);
