@@ -55,6 +55,11 @@ TEST(Split, ChunksAreTorchs) {
   EXPECT_THROW((void)chunk(scalar_tensor(1.0F), 2), ShapeError);
 }
 
+TEST(Split, ChunksOfASizeThatANumberJustHolds) {
+  EXPECT_EQ(lengths(chunk(zeros({INT64_MAX, 0}), 3), 0),
+            (Integers{INT64_MAX / 3 + 1, INT64_MAX / 3 + 1, INT64_MAX / 3 - 1}));
+}
+
 TEST(Split, GradientsAgreeWithFiniteDifferences) {
   const TensorOptions leaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
   const auto some = [](const Tensor& x) {

@@ -75,8 +75,8 @@ LOCKSTEP_INLINE std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, 
   const std::int64_t size = x.size(dim);
   const std::int64_t length = size / chunks + (size % chunks != 0 ? 1 : 0);
   std::vector<std::int64_t> sizes;
-  for (std::int64_t start = 0; start < size; start += length) {
-    sizes.push_back(std::min(length, size - start));
+  for (std::int64_t rest = size; rest > 0; rest -= sizes.back()) {
+    sizes.push_back(std::min(length, rest));
   }
   if (sizes.empty()) sizes.push_back(0);
   return split(x, sizes, dim);
