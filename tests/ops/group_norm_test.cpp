@@ -96,6 +96,12 @@ TEST(GroupNorm, HalfPrecisionIsRoundedOnceAndAutocastGivesF32) {
   EXPECT_EQ(group_norm(x, 2).dtype(), Dtype::f32);
 }
 
+TEST(GroupNorm, OfNothingMayBeOfAnyNumberOfGroups) {
+  EXPECT_EQ(group_norm(zeros({3, 0}), INT64_MAX).sizes(), (Shape{3, 0}));
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  EXPECT_EQ(group_norm(zeros({kLarge, 4, 0}), 4).sizes(), (Shape{kLarge, 4, 0}));
+}
+
 TEST(GroupNorm, NamesWhatDoesNotFit) {
   const Tensor x = varied({2, 4, 3});
   expect_error<ValueError>([&] { group_norm(x, 3); }, {"group_norm", "4 channels", "3 groups"});

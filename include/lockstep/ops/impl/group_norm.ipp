@@ -35,8 +35,10 @@ LOCKSTEP_INLINE Tensor group_norm(const Tensor& x, std::int64_t num_groups, cons
                     " channels cannot be divided into ", num_groups, " groups");
   detail::check_norm_operand("group_norm", "weight", weight, x, {channels});
   detail::check_norm_operand("group_norm", "bias", bias, x, {channels});
-  const std::int64_t rows = x.size(0) * num_groups;
-  const std::int64_t width = x.numel() / std::max<std::int64_t>(rows, 1);
+  // (Of no elements, there may be more groups than a number holds.)
+  const bool any = x.numel() > 0;
+  const std::int64_t rows = any ? x.size(0) * num_groups : 0;
+  const std::int64_t width = any ? x.numel() / rows : 1;
   const Tensor y = layer_norm(x.reshape({rows, width}), {width}, {}, {}, eps).reshape(x.sizes());
   return detail::with_affine(y, weight, bias);
 }
