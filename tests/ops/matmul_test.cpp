@@ -160,5 +160,13 @@ TEST(Matmul, NamesBothOperandsInItsErrors) {
   expect_error<DtypeError>([&] { matmul(whole, whole); }, {"matmul", "i64"});
 }
 
+TEST(Matmul, OfNothingMayBeOfSizesWhoseProductNoNumberHolds) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  EXPECT_EQ(matmul(zeros({0, kLarge, kLarge}), zeros({0, kLarge, kLarge})).sizes(),
+            (Shape{0, kLarge, kLarge}));
+  const Tensor rows = zeros({kLarge, 0, 4});
+  EXPECT_EQ(matmul(rows, rows.transpose(1, 2)).sizes(), (Shape{kLarge, 0, 0}));
+}
+
 }  // namespace matmul_test
 }  // namespace lockstep
