@@ -206,6 +206,14 @@ TEST(Conv2d, TakesNoInputOrOutputChannels) {
 }
 
 // Each group is a convolution of its own, of its share of the channels.
+TEST(Conv2d, TakesAnyNumberOfGroupsOfNoChannels) {
+  const Tensor x = ones({1, 0, 3, 3}, {.requires_grad = true});
+  const Tensor y = conv2d(x, zeros({0, 0, 1, 1}), {}, 1, 0, 1, INT64_MAX);
+  EXPECT_EQ(y.sizes(), (Shape{1, 0, 3, 3}));
+  y.sum().backward();
+  EXPECT_EQ(x.grad().sizes(), x.sizes());
+}
+
 TEST(Conv2d, TakesGroupsOfOneImageAndOfAnEmptyBatch) {
   const Tensor image = varied({4, 5, 4});
   const Tensor weight = varied_leaf({6, 2, 2, 3}, 1);

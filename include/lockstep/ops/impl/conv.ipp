@@ -149,7 +149,7 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
           .padding_width = padding.width,
           .dilation_height = dilation.height,
           .dilation_width = dilation.width,
-          .groups = groups,
+          .groups = w[0] == 0 && in[1] == 0 ? 1 : groups,  // any number divides no channels
           .out_height = out_height,
           .out_width = out_width};
 }
