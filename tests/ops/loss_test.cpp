@@ -101,6 +101,13 @@ TEST(CrossEntropy, OfNoRowsIsNanAsAMeanAndZeroAsASum) {
   EXPECT_EQ(x.grad().sizes(), (Shape{0, 3}));
 }
 
+TEST(CrossEntropy, OfNoRowsMayBeOfAnyNumberOfClasses) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  const Tensor x = zeros({0, kLarge, 4}, {.requires_grad = true});
+  cross_entropy(x, zeros({0, 4}, Dtype::i64), Reduction::sum).backward();
+  EXPECT_EQ(x.grad().sizes(), x.sizes());
+}
+
 TEST(ClassLosses, HaveFirstAndSecondDerivatives) {
   for (const Case& c : cases()) {
     for (const Reduction reduction : kReductions) {

@@ -31,6 +31,7 @@ struct LogSum {
 // which take the host's memory of a row at least.
 template <class T, std::size_t n, class F>
 void for_each_matrix(const Axis& axis, const std::array<const T*, n>& in, T* out, const F& f) {
+  if (axis.outer == 0) return;  // and the other sizes may be of any product
   if (axis.inner == 1) return f(in, out, 0, axis.outer);
   constexpr std::size_t kElements = 2048;  // of a matrix, so that all stay in a near cache
   const std::size_t count = axis.count;
