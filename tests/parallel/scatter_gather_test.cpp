@@ -102,6 +102,13 @@ TEST(Scatter, S09HundredRowsOverEight) {
 TEST(Scatter, S11NoRowsAreAnEmptyChunkForEachDevice) {
   EXPECT_EQ(row_counts(ls::scatter(rows(0), first_devices(3))), (Counts{0, 0, 0}));
 }
+TEST(Scatter, S11ChunksOfNothingMayBeOfAnySizes) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  for (const ls::Shape& shape : {ls::Shape{0, kLarge, kLarge}, ls::Shape{2, kLarge, kLarge, 0}}) {
+    const auto chunks = ls::scatter(ls::zeros(shape), first_devices(2));
+    EXPECT_EQ(ls::gather(chunks, "cpu").sizes(), shape);
+  }
+}
 TEST(Scatter, S12AlongAnInnerDimension) {
   const ls::Tensor x = rows(6, 4).reshape({2, 3, 4});
   const auto chunks = ls::scatter(x, first_devices(2), 1);

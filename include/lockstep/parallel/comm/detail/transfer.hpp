@@ -40,6 +40,7 @@ struct Slice {
 // `start` on.
 inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
                       std::int64_t size) {
+  if (numel(whole) == 0) return {.offset = 0, .width = 0, .rows = 1, .pitch = 0};
   std::int64_t rows = 1;
   std::int64_t inner = 1;
   for (std::size_t d = 0; d < whole.size(); ++d)
