@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -79,6 +80,27 @@ TEST(To, GradientsAgreeWithFiniteDifferences) {
   const std::vector<Tensor> x = {rand({2, 3}, leaf, 1, 2)};
   EXPECT_TRUE(testing::gradcheck(move, x));
   EXPECT_TRUE(testing::gradgradcheck(move, x));
+}
+
+TEST(To, WhatAnIntegerDtypeDoesNotReachIsItsLeast) {
+  const float far = 3e38F;
+  const Tensor x = tensor({NAN, INFINITY, -INFINITY, far, -far, 3e9F, -0.5F, 300.7F, -5.5F});
+  constexpr std::int64_t kLeast = INT64_MIN;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    const Tensor y = x.to(dtype);
+    EXPECT_EQ(y.to(Dtype::i64).to_vector<std::int64_t>(),
+              (std::vector<std::int64_t>{kLeast, kLeast, kLeast, kLeast, kLeast, 3000000000, 0, 300,
+                                         -5}));
+    EXPECT_EQ(y.to(Dtype::i32).to_vector<std::int32_t>(),
+              (std::vector<std::int32_t>{INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN,
+                                         INT32_MIN, 0, 300, -5}));
+    EXPECT_EQ(y.to(Dtype::u8).to_vector<std::uint8_t>(),
+              (std::vector<std::uint8_t>{0, 0, 0, 0, 0, 3000000000 % 256, 0, 44, 251}));
+  }
+  EXPECT_EQ(tensor({-0x1p63, 0x1.fffffffffffffp62}).to(Dtype::i64).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{kLeast, INT64_MAX - 1023}));
+  EXPECT_EQ(full({1}, NAN, Dtype::f16).to(Dtype::i64).item<std::int64_t>(), kLeast);
+  EXPECT_EQ(full({1}, INFINITY, Dtype::bf16).to(Dtype::i32).item<std::int32_t>(), INT32_MIN);
 }
 
 TEST(To, ItemReadsOneElement) {

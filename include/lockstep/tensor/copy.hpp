@@ -24,6 +24,15 @@ namespace lockstep::detail {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
+// A number without its fraction, as an i64 or an i32: the least one for a NaN and for what is
+// beyond its range, as processors of the x86 family have it.
+template <class To, class From>
+LOCKSTEP_HD To whole(From value) {
+  constexpr auto kLeast = static_cast<To>(Wrapping<To>{1} << (8 * sizeof(To) - 1));
+  constexpr auto kFirst = static_cast<From>(kLeast);
+  return value >= kFirst && value < -kFirst ? static_cast<To>(value) : kLeast;
+}
+
 // Converts one element; half-precision types through f32, and what is no u8 but an i64 modulo 256.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
@@ -36,7 +45,9 @@ LOCKSTEP_HD To convert(From value) {
     using Bits = std::conditional_t<sizeof(From) == 4, std::uint32_t, std::uint64_t>;
     return (__builtin_bit_cast(Bits, value) << 1) != 0;
   } else if constexpr (sizeof(To) == 1 && std::is_floating_point_v<From>) {
-    return static_cast<To>(static_cast<std::int64_t>(value));
+    return static_cast<To>(whole<std::int64_t>(value));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    return whole<To>(value);
   } else {
     return static_cast<To>(value);
   }

@@ -203,7 +203,8 @@ class Tensor {
   // **Backward.** Brings the gradient back to the source's device.
   Tensor to(Device device) const;
   // The elements converted; the tensor itself if it is of that dtype. No gradient flows back from
-  // integers or booleans.
+  // integers or booleans. Integers cut a fraction off; a NaN, and a number beyond the range of i64
+  // or i32, becomes the least integer, and u8 takes an i64 modulo 256.
   //
   // **Torch counterpart.** torch.Tensor.to(dtype).
   Tensor to(Dtype dtype) const;
