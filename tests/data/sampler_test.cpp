@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/data/sampler.hpp>
+#include <lockstep/error.hpp>
+
+#include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace sampler_test {
 
+using lockstep::ValueError;
 using lockstep::data::CountingSampler;
 using lockstep::data::RandomSampler;
 using lockstep::data::Sampler;
 using lockstep::data::SequentialSampler;
 using lockstep::data::SubsetRandomSampler;
+using lockstep::testing::throws;
 using Indices = std::vector<std::int64_t>;
 
 static_assert(Sampler<SequentialSampler> && Sampler<RandomSampler>);
@@ -22,6 +28,14 @@ static_assert(Sampler<SequentialSampler> && Sampler<RandomSampler>);
 TEST(SequentialSampler, GoesFromTheFirstToTheLast) {
   EXPECT_EQ(SequentialSampler().indices(4, 7), (Indices{0, 1, 2, 3}));
   EXPECT_EQ(SequentialSampler().indices(0, 0), Indices{});
+}
+
+TEST(SequentialSampler, DrawsNoNumberOfSamplesThatNoListHas) {
+  for (const std::int64_t size : {std::int64_t{-1}, INT64_MIN, INT64_MAX}) {
+    EXPECT_TRUE(throws<ValueError>([&] { SequentialSampler().indices(size, 0); }, "cannot draw",
+                                   std::to_string(size)));
+    EXPECT_THROW((void)RandomSampler(1).indices(size, 0), ValueError);
+  }
 }
 
 TEST(RandomSampler, VisitsEachSampleOnce) {

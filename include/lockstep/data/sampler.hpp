@@ -42,6 +42,14 @@ inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
   return spread(spread(seed) ^ place);
 }
 
+// A list with room for so many indices. A ValueError for a number of them that no list has.
+inline std::vector<std::int64_t> list_of(std::int64_t count) {
+  check<ValueError>(
+      count >= 0 && static_cast<std::size_t>(count) <= std::vector<std::int64_t>().max_size(),
+      "a sampler cannot draw ", count, " samples");
+  return std::vector<std::int64_t>(static_cast<std::size_t>(count));
+}
+
 // The values in the random order of an epoch, by Fisher and Yates' method.
 inline std::vector<std::int64_t> shuffled(std::vector<std::int64_t> values, std::uint64_t seed,
                                           std::uint64_t epoch) {
@@ -61,7 +69,7 @@ struct SequentialSampler {
   static std::int64_t count(std::int64_t size) { return size; }
 
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const {
-    std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+    std::vector<std::int64_t> order = detail::list_of(size);
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
     return order;
   }

@@ -62,7 +62,7 @@ LOCKSTEP_INLINE std::vector<std::int64_t> WeightedRandomSampler::draw(Generator&
     if (weights_[i] > 0) last = i;
     sums[i] = sum += weights_[i];
   }
-  std::vector<std::int64_t> order(static_cast<std::size_t>(num_samples_));
+  std::vector<std::int64_t> order = detail::list_of(num_samples_);
   for (std::int64_t& index : order) {
     const auto place = std::upper_bound(sums.begin(), sums.end(), generator.uniform() * sum);
     index = std::min(place - sums.begin(), static_cast<std::ptrdiff_t>(last));
