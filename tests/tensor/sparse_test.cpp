@@ -138,6 +138,7 @@ TEST(Sparse, RefusesPartsThatDoNotFit) {
                                  "[4, 2] that the indices list"));
   EXPECT_TRUE(throws<ShapeError>(make(rows({1}), values, {4, 3}), "[4, 3]"));
   EXPECT_TRUE(throws<ShapeError>(make(rows({1}), values, {}), "[]"));
+  EXPECT_TRUE(throws<ShapeError>(make(rows({1}), values, {-4, 2}), "[-4, 2] has a negative size"));
   EXPECT_TRUE(
       throws<ShapeError>(make(rows({1}).reshape({1}), values, {4, 2}),
                          "expected indices of shape [1, n], one sparse dimension, got [1]"));

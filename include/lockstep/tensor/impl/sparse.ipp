@@ -143,6 +143,7 @@ LOCKSTEP_INLINE Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& va
                     "expected indices of shape [1, n], one sparse dimension, got ",
                     indices.sizes());
   const std::int64_t count = indices.size(1);
+  (void)numel(size);  // a ShapeError for a negative size
   check<ShapeError>(!size.empty() && values.sizes() == detail::shape_of_rows(size, count), kName,
                     "values of shape ", values.sizes(), " are not the ", count,
                     " rows of a tensor of ", "shape ", size, " that the indices list");
