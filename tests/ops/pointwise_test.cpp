@@ -148,6 +148,11 @@ TEST(Pointwise, LeakyReluScalesWhatIsNotPositive) {
   EXPECT_TRUE(std::isnan(leaky_relu(tensor({kNan})).item()));
   EXPECT_EQ(leaky_relu(x.to(Dtype::bf16), 0.5).dtype(), Dtype::bf16);
   EXPECT_THROW((void)leaky_relu(arange(2)), DtypeError);
+  for (const double slope : std::vector<double>{kNan, INFINITY, 1e300}) {
+    EXPECT_THROW((void)leaky_relu(x, slope), ValueError);
+  }
+  EXPECT_EQ(leaky_relu(x.to(Dtype::f64), 1e300).to_vector<double>(),
+            (std::vector<double>{-2e300, 0, 3}));
 }
 
 // Blocks of any length, and what is recorded and what is not.

@@ -99,7 +99,10 @@ struct Leak {
 
   template <class T>
   LeakyRelu<T> value() const {
-    return {static_cast<T>(slope)};
+    const auto factor = static_cast<T>(slope);
+    check<ValueError>(is_finite(factor), name, ": expected a negative_slope that is finite in ",
+                      dtype_of<T>, ", got ", slope);
+    return {factor};
   }
   template <class T>
   LeakyReluGradient<T> gradient() const {

@@ -26,7 +26,8 @@ struct ReluGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return y <= T{} ? T{} : grad; }
 };
 
-// Sums of two parts, one of which is 0: compilers make vectors of that, and jumps of a choice.
+// Sums of two parts, one of which is 0: compilers make vectors of that, and jumps of a choice. The
+// slope is finite.
 template <class T>
 struct LeakyRelu {
   T slope;
