@@ -4,6 +4,9 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/to.hpp>
 
+#include "support/expect_error.hpp"
+#include "support/sanitizers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,6 +22,8 @@
 
 namespace lockstep {
 namespace random_test {
+
+using testing::throws;
 
 TEST(Random, TheSeedDecidesTheNumbers) {
   Generator a(42);
@@ -170,6 +175,14 @@ TEST(Random, BelowReachesEveryNumberAndNoOther) {
   for (const int count : counts) EXPECT_NEAR(count, 1000, 200);
   EXPECT_EQ(generator.below(1), 0U);
   EXPECT_THROW((void)generator.below(0), ValueError);
+}
+
+TEST(Random, MoreNumbersThanThereIsMemoryForAreNamed) {
+  if (testing::kAddressSanitizer) GTEST_SKIP() << "lacks an allocator that refuses such a size";
+  constexpr std::int64_t kMany = std::int64_t{1} << 58;
+  EXPECT_TRUE(throws<Error>([] { (void)rand({kMany}, Dtype::u8); }, "out of memory on cpu",
+                            "2305843009213693952 bytes"));
+  EXPECT_TRUE(throws<Error>([] { (void)arange(kMany); }, "out of memory on cpu"));
 }
 
 // A number that is lost or comes twice changes their sum.

@@ -4,11 +4,12 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/element.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
-#include <vector>
+#include <numeric>
 
 namespace lockstep {
 
@@ -23,9 +24,10 @@ LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) 
   dispatch_all(options.dtype, [&]<class T>(T) {
     if (count > 0) detail::check_reached<T>("arange", count - 1);
   });
-  std::vector<std::int64_t> values(static_cast<std::size_t>(numel({count})));
-  for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
-  return detail::copy_as(from_values(values, {count}), options);
+  const Tensor values = empty({count}, Dtype::i64);
+  auto* const first = values.mutable_data_ptr<std::int64_t>();
+  std::iota(first, first + count, std::int64_t{0});
+  return detail::copy_as(values, options);
 }
 
 }  // namespace lockstep

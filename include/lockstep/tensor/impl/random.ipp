@@ -10,6 +10,7 @@
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/element.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -22,11 +23,11 @@
 #include <mutex>
 #include <numbers>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 
@@ -140,12 +141,13 @@ LOCKSTEP_INLINE void with_random_bits(Generator& generator, Device device,
 template <class Draw>
 Tensor random_tensor(const Shape& shape, const TensorOptions& options, Generator& generator,
                      Draw draw) {
-  std::vector<std::invoke_result_t<Draw, RandomBits>> values(
-      static_cast<std::size_t>(numel(shape)));
+  using Value = std::invoke_result_t<Draw, RandomBits>;
+  const Tensor values = empty(shape, {.dtype = dtype_of<Value>});
+  const std::span all(values.mutable_data_ptr<Value>(), static_cast<std::size_t>(values.numel()));
   with_random_bits(generator, options.device, [&](RandomBits bits) {
-    for (auto& value : values) value = draw(bits);
+    for (Value& value : all) value = draw(bits);
   });
-  return copy_as(from_values(values, shape), options);
+  return copy_as(values, options);
 }
 
 }  // namespace lockstep::detail
