@@ -28,8 +28,8 @@ Tensor sigmoid(const Tensor& x);
 Tensor silu(const Tensor& x);
 // x where it is positive, elsewhere negative_slope · x.
 //
-// **Threads and exceptions.** A ValueError for a slope that is not finite, or not in f32 where that
-// is computed in.
+// **Threads and exceptions.** A ValueError for a slope that is not finite in the dtype that is
+// computed in.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 // **Backward.** 0 at 0.
 Tensor abs(const Tensor& x);

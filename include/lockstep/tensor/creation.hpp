@@ -114,7 +114,8 @@ Tensor scalar_tensor(T value, Device device = {}) {
   return from_values(std::span<const T>(&value, 1), {}, device);
 }
 
-// 0, 1, …, count − 1 as a vector.
+// 0, 1, …, count − 1 as a vector: of i64 or, where there are options, of their dtype, which is f32
+// unless they name one.
 //
 // **Torch counterpart.** torch::arange(count).
 // **Threads and exceptions.** A ValueError for a negative count, a DtypeError for a dtype that does
