@@ -275,15 +275,15 @@ class HostStream : public StreamState, private Servable {
     if (served_.load(std::memory_order_relaxed)) return false;
     std::uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
     bool goes_on = !queue_.empty() && next <= last;
+    served_.store(goes_on, std::memory_order_relaxed);
     for (; goes_on; ++next) {
-      served_.store(true, std::memory_order_relaxed);
       Task task = queue_.pop();
       const bool may_wait = next <= last_blocking_;
       lock.unlock();
       run(next, std::move(task), may_wait);
       lock.lock();
       goes_on = !queue_.empty() && next < last;
-      if (!goes_on) served_.store(false, std::memory_order_relaxed);
+      served_.store(goes_on, std::memory_order_relaxed);
       completed_.store(next, std::memory_order_release);
       completed_.notify_all();
     }
