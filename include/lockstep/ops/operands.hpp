@@ -45,9 +45,10 @@ inline Dtype wider(Dtype a, Dtype b) {
 inline void check_same_kind(const char* operation, const char* name_a, const Tensor& a,
                             const char* name_b, const Tensor& b) {
   check_same_device(operation, name_a, a, name_b, b);
-  check<DtypeError>(a.dtype() == b.dtype(), operation, ": ", name_a, " is of dtype ", a.dtype(),
-                    ", but ", name_b, " of ", b.dtype(),
-                    "; .to(Dtype::", wider(a.dtype(), b.dtype()), ") converts one to the other's");
+  if (a.dtype() == b.dtype()) return;
+  fail<DtypeError>(operation, ": ", name_a, " is of dtype ", a.dtype(), ", but ", name_b, " of ",
+                   b.dtype(), "; .to(Dtype::", wider(a.dtype(), b.dtype()),
+                   ") converts one to the other's");
 }
 
 // Throws unless the bias is absent, or of the weight's kind and with a number for each of its rows.

@@ -245,17 +245,21 @@ class GraphTask final : public BackwardPass {
         if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);
       }
       if (!retain_graph_) node.release_saved();
-      const std::span<const PassGraph::Target> targets = graph_.targets(state);
-      for (std::size_t i = 0; i < gradients.size(); ++i) {
-        if (targets[i].to == NodeIndex::kNone) continue;
-        const NodeState& to = graph_.node_at(targets[i]);
-        if (!to.needed) [[unlikely]]
-          gradients[i] = Tensor();
-        if (to.sums_early) [[unlikely]]
-          sum_early(targets[i], gradients[i], node.stream());
-      }
+      if (graph_.any_sums_early() || !captures_.empty()) sum_or_drop(state, gradients);
     } else {
       gradients.clear();
+    }
+  }
+
+  // Of what the node has returned, adds up what is added up as it comes, and drops what no captured
+  // gradient needs.
+  void sum_or_drop(const NodeState& from, std::vector<Tensor>& gradients) {
+    const std::span<const PassGraph::Target> targets = graph_.targets(from);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (targets[i].to == NodeIndex::kNone) continue;
+      const NodeState& to = graph_.node_at(targets[i]);
+      if (!to.needed) gradients[i] = Tensor();
+      if (to.sums_early) sum_early(targets[i], gradients[i], from.node->stream());
     }
   }
 
@@ -316,7 +320,7 @@ class GraphTask final : public BackwardPass {
   // parts come from.
   void collect(NodeState& state, std::vector<Tensor>& sums) {
     const Stream& stream = state.node->stream();
-    sums.resize(state.node->num_inputs());
+    while (sums.size() < state.node->num_inputs()) sums.emplace_back();
     for (PassGraph::Arrival& part : graph_.arrivals(state)) {
       if (!part.gradient.defined()) continue;
       order_after(stream, part);
@@ -339,7 +343,7 @@ class GraphTask final : public BackwardPass {
   void finish(NodeState& from) {
     std::vector<Tensor>& results = lanes_[from.lane].gradients;
     const std::span<const PassGraph::Target> targets = graph_.targets(from);
-    results.resize(targets.size());  // a node that was not applied has left none
+    if (results.empty()) results.resize(targets.size());  // of a node that was not applied
     const Stream& own = from.node->stream();
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].to == NodeIndex::kNone) continue;

@@ -90,6 +90,9 @@ class HostAllocator final : public MemoryResource {
                   UsedOn&& used_on) noexcept override {
     if (streams_are_gone()) return;
     try {
+      const auto idle = [](const StreamState* stream) { return stream->idle(); };
+      if (owner.idle() && all_of(used_on.streams(), idle)) [[likely]]
+        return deallocate(data, bytes);
       std::vector<EventPtr> busy;
       if (!owner.idle()) busy.push_back(owner.record());
       for (StreamState* stream : used_on.streams()) {

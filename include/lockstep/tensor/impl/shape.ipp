@@ -30,17 +30,15 @@ LOCKSTEP_INLINE void Shape::insert(std::size_t at, std::int64_t size) {
 LOCKSTEP_INLINE std::int64_t numel(const Shape& shape) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t count = 1;
+  bool too_many = false;
   bool empty = false;
   for (const std::int64_t size : shape) {
     check<ShapeError>(size >= 0, "shape ", shape, " has a negative size");
-    empty = empty || size == 0;
+    too_many |= __builtin_mul_overflow(count, size, &count) || count > kMost;
+    empty |= size == 0;
   }
   if (empty) return 0;
-  for (const std::int64_t size : shape) {
-    const bool overflows = __builtin_mul_overflow(count, size, &count);
-    check<ShapeError>(!overflows && count <= kMost, "shape ", shape,
-                      " has more elements than memory can hold");
-  }
+  check<ShapeError>(!too_many, "shape ", shape, " has more elements than memory can hold");
   return count;
 }
 
