@@ -30,16 +30,14 @@ LOCKSTEP_INLINE void Shape::insert(std::size_t at, std::int64_t size) {
 LOCKSTEP_INLINE std::int64_t numel(const Shape& shape) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t count = 1;
-  bool too_many = false;
-  bool empty = false;
+  bool overflows = false;
   for (const std::int64_t size : shape) {
     check<ShapeError>(size >= 0, "shape ", shape, " has a negative size");
-    too_many |= __builtin_mul_overflow(count, size, &count) || count > kMost;
-    empty |= size == 0;
+    overflows |= __builtin_mul_overflow(count, size, &count);
   }
-  if (empty) return 0;
-  check<ShapeError>(!too_many, "shape ", shape, " has more elements than memory can hold");
-  return count;
+  if (!overflows && count <= kMost) return count;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  detail::fail<ShapeError>("shape ", shape, " has more elements than memory can hold");
 }
 
 LOCKSTEP_INLINE Shape contiguous_strides(const Shape& shape) {
