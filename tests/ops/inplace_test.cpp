@@ -2,6 +2,7 @@
 #include <lockstep/ops/inplace.hpp>
 
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/node.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -213,6 +215,27 @@ TEST(UpdateOperators, ATensorThatNeedsNoGradientTakesOneUp) {
   EXPECT_EQ(loss.item(), 18);
   loss.backward();
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{6, 6, 6}));
+}
+
+TEST(UpdateOperators, ByTheTensorItselfAreRecordedAndFreed) {
+  const auto changed = [](const auto& change) {
+    const Tensor x = tensor({2.0F, 4.0F}).requires_grad_();
+    std::weak_ptr<Node> node;
+    {
+      const Tensor y = x * 1;
+      change(y);
+      node = y.grad_fn();
+    }
+    EXPECT_TRUE(node.expired());
+    const Tensor y = x * 1;
+    change(y);
+    sum(y).backward();
+    return x.grad().to_vector<float>();
+  };
+  EXPECT_EQ(changed([](const Tensor& y) { y += y; }), (std::vector<float>{2, 2}));
+  EXPECT_EQ(changed([](const Tensor& y) { y -= y; }), (std::vector<float>{0, 0}));
+  EXPECT_EQ(changed([](const Tensor& y) { y *= y; }), (std::vector<float>{4, 8}));
+  EXPECT_EQ(changed([](const Tensor& y) { y /= y; }), (std::vector<float>{0, 0}));
 }
 
 TEST(UpdateOperators, WhatAGradientWouldMissIsAnError) {

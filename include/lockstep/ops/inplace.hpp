@@ -23,7 +23,8 @@ namespace lockstep {
 // the result is a new one, which the tensor takes over; so that none misses it, it is an
 // AutogradError if another tensor shares the memory, as views and what some operations have saved
 // do, and for a leaf that requires grad. Memory that was lent for the tensor (tensor/from_blob.hpp)
-// stays as it was then.
+// stays as it was then. Where `b` comes from an operation that has saved `a`, as in `x += silu(x)`,
+// there is no backward, and the memory is never freed.
 //
 // **Torch counterpart.** These operators, which torch also records for views.
 // **Backward.** Into what `a` was made of, and into `b`.

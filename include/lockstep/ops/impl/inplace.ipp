@@ -132,6 +132,15 @@ inline const Tensor& update(const char* operation, const Tensor& tensor, bool re
   return tensor;
 }
 
+// The same by another tensor. What has been recorded does not refer to the result, also where that
+// is the other tensor: it would own itself.
+inline const Tensor& update(const char* operation, const Tensor& tensor, const Tensor& other,
+                            FunctionRef<Tensor(const Tensor&, const Tensor&)> change) {
+  return update(operation, tensor, is_recorded(other), [&](const Tensor& before) {
+    return change(before, other.is_same(tensor) ? before : other);
+  });
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -200,7 +209,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::div_(Scalar divisor) const {
 }
 
 LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, const Tensor& b) {
-  return detail::update("+=", a, detail::is_recorded(b), [&](const Tensor& x) { return x + b; });
+  return detail::update("+=", a, b, [](const Tensor& x, const Tensor& y) { return x + y; });
 }
 
 LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, Scalar b) {
@@ -208,7 +217,7 @@ LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, Scalar b) {
 }
 
 LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, const Tensor& b) {
-  return detail::update("-=", a, detail::is_recorded(b), [&](const Tensor& x) { return x - b; });
+  return detail::update("-=", a, b, [](const Tensor& x, const Tensor& y) { return x - y; });
 }
 
 LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, Scalar b) {
@@ -216,7 +225,7 @@ LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, Scalar b) {
 }
 
 LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, const Tensor& b) {
-  return detail::update("*=", a, detail::is_recorded(b), [&](const Tensor& x) { return x * b; });
+  return detail::update("*=", a, b, [](const Tensor& x, const Tensor& y) { return x * y; });
 }
 
 LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, Scalar b) {
@@ -224,7 +233,7 @@ LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, Scalar b) {
 }
 
 LOCKSTEP_INLINE const Tensor& operator/=(const Tensor& a, const Tensor& b) {
-  return detail::update("/=", a, detail::is_recorded(b), [&](const Tensor& x) { return x / b; });
+  return detail::update("/=", a, b, [](const Tensor& x, const Tensor& y) { return x / y; });
 }
 
 LOCKSTEP_INLINE const Tensor& operator/=(const Tensor& a, double b) {
