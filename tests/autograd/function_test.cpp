@@ -135,6 +135,20 @@ TEST(Function, AnArgumentHandedThroughIsLeftAlone) {
   EXPECT_EQ(learnt.grad().item(), 1);
 }
 
+TEST(Function, AnArgumentHandedThroughNeedsNoGradientWhereNothingIsRecorded) {
+  const ls::Tensor learnt = ls::ones({1}, {.requires_grad = true});
+  const auto given_back = [&] { return ls::apply(First{}, learnt, learnt); };
+  {
+    const ls::NoGradGuard no_grad;
+    EXPECT_FALSE(given_back().requires_grad());
+  }
+  {
+    const ls::InferenceModeGuard inference;
+    EXPECT_FALSE(given_back().requires_grad());
+  }
+  EXPECT_TRUE(learnt.requires_grad());
+}
+
 struct WrongCount {
   static constexpr const char* name = "wrong_count";
   ls::Tensor forward(const ls::Tensor& a, const ls::Tensor& b) const { return a + b; }

@@ -204,13 +204,14 @@ class RunningOperation {
 
   // The operation whose forward is to run: the one in the node, if there is one.
   void* op() const { return op_; }
-  // Called after forward: makes `outputs` the results of the node.
+  // Called after forward: makes `outputs` the results of the node. Where nothing is recorded, none
+  // of them requires grad, as an argument that forward has returned may.
   void finish(const Results& outputs) {
-    if (node_) record(outputs);
+    if (node_ || !autograd_state().records()) own(outputs);
   }
 
  private:
-  void record(const Results& outputs);
+  void own(const Results& outputs);
 
   ForwardScope scope_;
   std::shared_ptr<OpNode> node_;
@@ -231,8 +232,8 @@ class RunningOperation {
 // `backward` takes the Backward and the gradient of the result (a vector of them where forward
 // returns one, undefined where no gradient came) and returns a Tensor, an array or a vector: one
 // gradient for each tensor argument, of its shape, undefined where there is none; one of another
-// dtype is converted, unless the argument is a leaf. Operations called in `forward` are not
-// recorded. A backward written with differentiable functions has derivatives of its own.
+// dtype is converted, unless the argument is a leaf. Where it is recorded, operations called in
+// `forward` are not. A backward written with differentiable functions has derivatives of its own.
 //
 // A backward pass without retain_graph destroys the struct, and a second one through it is an
 // AutogradError. If the struct is trivially destructible it stays, since it has saved nothing that

@@ -99,7 +99,13 @@ LOCKSTEP_INLINE RunningOperation::RunningOperation(const OpType& type, void* op,
   }
 }
 
-LOCKSTEP_INLINE void RunningOperation::record(const Results& outputs) {
+LOCKSTEP_INLINE void RunningOperation::own(const Results& outputs) {
+  if (!node_) {
+    for (Tensor& output : outputs) {
+      if (output.defined() && output.requires_grad()) output = make_view(output);
+    }
+    return;
+  }
   if (output_saved) node_->set_self(node_);
   scope_.leave();
   node_->own(outputs, node_);
