@@ -98,7 +98,8 @@ class Event {
 // **Threads and exceptions.** Any thread may issue to any stream; work issued by two threads
 // without an order between them has none. An exception of an asynchronous operation is thrown once
 // by what comes next of: `synchronize` of its stream, and a wait of the host's or of another
-// stream's next operation for it; and again by waits for events that were recorded before that.
+// stream's next operation for it, the first one where that comes after several; and again by waits
+// for events that were recorded before that.
 // What a stream waits for is told to the thread that issues its next operation.
 class Stream {
  public:

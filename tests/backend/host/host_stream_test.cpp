@@ -418,6 +418,20 @@ TEST(HostStream, OneFailureHidesNoOther) {
   EXPECT_NO_THROW(copy.synchronize());
 }
 
+TEST(HostStream, AFailureThatIsToldAgainHidesNoLaterOne) {
+  const Stream copy = new_stream(Mode::queued);
+  const auto fail = [&](const char* what) {
+    host(copy).submit([what] { throw std::out_of_range(what); });
+    return copy.record_event();
+  };
+  const Event first = fail("the first");
+  const Event second = fail("the second");
+  EXPECT_TRUE(throws<std::out_of_range>([&] { first.synchronize(); }, "the first"));
+  EXPECT_TRUE(throws<std::out_of_range>([&] { second.synchronize(); }, "the first"));
+  EXPECT_TRUE(throws<std::out_of_range>([&] { copy.synchronize(); }, "the second"));
+  EXPECT_NO_THROW(copy.synchronize());
+}
+
 TEST(HostStream, AWaitForSeveralEndsWhenAllHaveAndThrowsOnce) {
   const Stream failing = new_stream(Mode::queued);
   const Stream busy = new_stream(Mode::queued);

@@ -236,14 +236,17 @@ class HostStream : public StreamState, private Servable {
     return kept_failures_[first].error;
   }
 
-  // Throws that. The failures of all operations up to `number` have been told then.
+  // Throws that. The failures of all operations up to `number` have been told then, unless this one
+  // had been before.
   void tell(std::uint64_t number, std::uint64_t told) {
     const std::exception_ptr error = failure_before(number, told);
     if (!error) return;
     {
       const std::lock_guard lock(mutex_);
       std::uint64_t all = told_.load(std::memory_order_relaxed);
-      for (std::size_t i = first_failure(all); i < kept_; ++i) {
+      const std::size_t untold = first_failure(all);
+      const bool again = first_failure(told) < untold;
+      for (std::size_t i = untold; i < kept_ && !again; ++i) {
         if (kept_failures_[i].operation <= number) ++all;
       }
       told_.store(all, std::memory_order_release);
