@@ -41,8 +41,8 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 // to `dtype`, parameters too, and return results of that dtype. exp, log, pow, a number divided by
 // a tensor, sum, softmax, log_softmax, layer_norm, group_norm and the losses convert half-precision
 // arguments to f32, and so do + − · /, maximum, minimum, where, cat and stack where the dtypes of
-// their operands differ. All other operations, and in-place ones always, compute in the dtypes of
-// their arguments. f64 is never converted.
+// their operands differ. All other operations, and Tensor's in-place members, compute in the dtypes
+// of their arguments. f64 is never converted.
 //
 // Wrap forward and loss, not backward: backward computes in the dtypes of forward, and the gradient
 // of an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16

@@ -14,11 +14,11 @@ inline bool is_inference_mode_enabled() { return detail::autograd_state().infere
 // gradients.
 //
 // Nothing is recorded, and every new tensor is an inference tensor (`Tensor::is_inference`). It
-// stays one: outside, it may be read and computed with, but neither changed in place, nor made to
-// require grad, nor saved for a backward; each is an AutogradError. What is computed from it
-// outside, a `clone()` for instance, is a normal tensor. A view is an inference tensor if its base
-// is one, whatever the mode. A normal tensor may be changed in inference mode, and its version
-// counts the change.
+// stays one: outside, it may be read and computed with, but neither changed by Tensor's in-place
+// members and the operators, nor made to require grad, nor saved for a backward; each is an
+// AutogradError. What is computed from it outside, a `clone()` for instance, is a normal tensor. A
+// view is an inference tensor if its base is one, whatever the mode. A normal tensor may be changed
+// in inference mode, and its version counts the change.
 //
 // With `enabled` false the guard leaves inference mode and turns recording on: for a tensor that is
 // made within the mode but has to outlive it.
