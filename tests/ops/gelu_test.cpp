@@ -2,6 +2,8 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/gelu.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
@@ -48,6 +50,16 @@ TEST(Gelu, HasFirstAndSecondDerivatives) {
     const Tensor places = from_values(kPlaces, {10}).requires_grad_();
     EXPECT_TRUE(gradcheck(f, {places}));
     EXPECT_TRUE(gradgradcheck(f, {places}));
+  }
+}
+
+TEST(Gelu, HasSecondDerivativesInHalfPrecisionFarFromZero) {
+  for (const GeluApproximation approximate : kBoth) {
+    const Tensor x = tensor({-300.0F, -40.0F, 40.0F, 300.0F}).to(Dtype::f16).requires_grad_();
+    const Tensor y = gelu(x, approximate).sum();
+    const Tensor slope = autograd::grad({y}, {x}, {}, {}, true)[0];
+    const Tensor curvature = autograd::grad({slope.sum()}, {x})[0];
+    EXPECT_EQ(curvature.to(Dtype::f32).to_vector<float>(), (std::vector<float>{0, 0, 0, 0}));
   }
 }
 

@@ -4,10 +4,12 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/gelu.hpp>
 #include <lockstep/ops/kernels/gelu_kernels.hpp>
 #include <lockstep/ops/pointwise.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
@@ -44,8 +46,10 @@ struct GeluBackwardOp {
     const Tensor at = saved(x);
     if (saved.needs(0)) grads[0] = apply(GeluBackwardOp{}, second, at);
     if (saved.needs(1)) {
-      grads[1] =
-          second * saved(grad) * (Approximate ? gelu_tanh_curvature(at) : gelu_curvature(at));
+      const auto curvature = Approximate ? gelu_tanh_curvature : gelu_curvature;
+      // (Its terms may be beyond the range of f16.)
+      const bool half = is_half_precision(at.dtype());
+      grads[1] = second * saved(grad) * (half ? half_through_f32(curvature, at) : curvature(at));
     }
     return grads;
   }
