@@ -87,8 +87,9 @@ namespace autograd {
 // hook, or from an operation's backward.
 //
 // It is called by the thread that called backward, once every node has run and that thread's
-// streams wait for all that the nodes have issued. If the pass fails it is not called. A pass that
-// is started within another one leaves its callbacks to that one's end.
+// streams wait for all that the nodes have issued. A pass that is started within another one leaves
+// its callbacks to that one's end, also if it fails itself. If the outermost pass fails, none is
+// called.
 //
 // **Torch counterpart.** Engine::queue_callback.
 // **Threads and exceptions.** An AutogradError outside a pass. What a callback throws comes out of
