@@ -2,8 +2,11 @@
 #include <cudasim/twins.hpp>
 
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/cuda/kernels/loss.hpp>
+#include <lockstep/cuda/kernels/reduce.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/ops/reduction.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/empty.hpp>
 
@@ -130,6 +133,20 @@ TEST(CudaSoftmax, TheKernelIsLikeTheHost) {
             << shape << " along " << dim << ", log " << log;
       }
     }
+  }
+}
+
+// With a warp each, rows as long as a vocabulary would leave most of a GPU idle.
+TEST(CudaSoftmax, LongRowsHaveABlockEach) {
+  for (const auto& [columns, lanes] :
+       {std::pair<std::int64_t, unsigned>{1023, kLanes}, {1024, kThreads}}) {
+    const Axis axis(Shape{2, columns}, 1);
+    EXPECT_EQ(lanes_of_row(SoftmaxRows<float>{{}, {}, axis, false, false}), lanes);
+    EXPECT_EQ(lanes_of_row(SoftmaxGradRows<float, false>{{{}, {}, {}, axis}, false}), lanes);
+    EXPECT_EQ(lanes_of_row(ClassLossRows<float>{
+                  {{}, {}, {}, {}, axis, Reduction::none, true}, {}, {}, false}),
+              lanes);
+    EXPECT_EQ(lanes_of_row(ArgmaxKernel<float>{{{}, {}, axis}, false}), lanes);
   }
 }
 

@@ -41,6 +41,8 @@ struct ClassLossRows {
   View<IndexFault> fault;
   bool by_thread;
 
+  std::size_t columns() const { return call.axis.count; }
+
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const Axis& axis = call.axis;
     const std::int64_t label = call.labels[row];

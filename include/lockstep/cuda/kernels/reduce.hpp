@@ -28,6 +28,8 @@ struct ArgmaxKernel {
   detail::ArgmaxCall<T> call;
   bool by_thread;
 
+  std::size_t columns() const { return call.axis.count; }
+
   // Finds the place of the greatest element; NaN counts as the greatest. Each thread has the first
   // of its own; among equal ones the lowest place wins.
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {

@@ -24,21 +24,22 @@ namespace lockstep::cuda {
 template <class T>
 LOCKSTEP_HD detail::LogSum<T> softmax_row(const T* in, T* out, std::size_t count, std::size_t step,
                                           const Lanes& lanes) {
+  const auto for_columns = [&](const T* from, const auto& use) {
+    in_eights(
+        lanes.index, lanes.count, count, [&](std::size_t c) { return from[c * step]; }, use);
+  };
   T greatest = in[0];
-  for (std::size_t c = lanes.index; c < count; c += lanes.count) {
-    const T value = in[c * step];
-    greatest = greatest < value ? value : greatest;
-  }
+  for_columns(in, [&](std::size_t, T value) { greatest = greatest < value ? value : greatest; });
   greatest = lanes.max(greatest);
   double sum = 0;
-  for (std::size_t c = lanes.index; c < count; c += lanes.count) {
-    const T e = std::exp(in[c * step] - greatest);
+  for_columns(in, [&](std::size_t c, T value) {
+    const T e = std::exp(value - greatest);
     out[c * step] = e;
     sum += static_cast<double>(e);
-  }
+  });
   sum = lanes.sum(sum);
   const T factor = static_cast<T>(1 / sum);
-  for (std::size_t c = lanes.index; c < count; c += lanes.count) out[c * step] *= factor;
+  for_columns(out, [&](std::size_t c, T e) { out[c * step] = e * factor; });
   return {greatest, static_cast<T>(std::log(sum))};
 }
 
@@ -50,6 +51,8 @@ struct SoftmaxRows {
   detail::Axis axis;
   bool log;
   bool by_thread;
+
+  std::size_t columns() const { return axis.count; }
 
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const std::size_t first = detail::row_start(axis, row);
