@@ -239,6 +239,40 @@ TEST(NcclLeaving, EndsTheGroupsThatHaveItsWatchdogAndNoOther) {
   });
 }
 
+// The group that the rank leaves is behind another one on the GPU, which waits for a rank that does
+// not come: both end, or the end of neither would come.
+TEST(NcclLeaving, EndsWhatItsWorkIsBehind) {
+  for (const char* const watched : {"1", "0"}) {
+    const EnvironmentVariable watchdog("LOCKSTEP_WATCHDOG", watched);
+    distributed::HashStore store;
+    std::promise<void> promise;
+    const std::future<void> left = promise.get_future();
+    on_threads(2, [&](int rank) {
+      std::promise<void> mine;  // broken once the rank's groups are gone
+      if (rank == 0) mine = std::move(promise);
+      const ProcessGroup whole = group_of(rank, 2, store);
+      const ProcessGroup part = whole.new_group({0, 1});
+      const Tensor value = filled(whole, {3}, 1);
+      (void)whole.blocking().all_reduce(value);
+      (void)part.blocking().all_reduce(value);
+      EXPECT_EQ(values_of(value), Values(3, 4));
+      if (rank == 1) return left.wait();
+      const Work first = whole.all_reduce(value);
+      first.wait();  // on the stream, for which the next one waits
+      const Work second = part.all_reduce(value);
+      second.wait();
+      leave_without_memory(part);
+      EXPECT_NE(error_of(first), nullptr);
+      EXPECT_NE(error_of(second), nullptr);
+      for (const ProcessGroup& group : {whole, part}) {
+        EXPECT_TRUE(
+            throws<Error>([&] { (void)group.blocking().all_reduce(value); }, "all_reduce(sum)"));
+      }
+      nccl::forget_lost_results(whole.device());
+    });
+  }
+}
+
 // Rank 1 brings nothing, and rank 0's communicator is told so by NCCL.
 void expect_lost(const std::string& operation,
                  const std::function<Work(const ProcessGroup&, const Tensor&)>& issue) {

@@ -126,11 +126,11 @@ bool has_run(const std::shared_ptr<Collective>& collective) {
   return collective->parts.empty();  // they are let go of then
 }
 
-void abort_collective(const std::shared_ptr<Collective>& collective, int rank) {
+OperationPtr abort_collective(const std::shared_ptr<Collective>& collective, int rank) {
   const SimulatorLock lock(simulator_mutex);
-  if (collective->parts.empty()) return;
+  if (collective->parts.empty()) return nullptr;
   OperationPtr& joined = collective->parts.at(static_cast<std::size_t>(rank));
-  if (!joined || joined->done || joined->running) return;
+  if (!joined || joined->done || joined->running) return nullptr;
   const OperationPtr part = std::exchange(joined, nullptr);
   --collective->joined;
   part->collective.reset();
@@ -138,6 +138,12 @@ void abort_collective(const std::shared_ptr<Collective>& collective, int rank) {
   part->body = nullptr;
   collective->stores.at(static_cast<std::size_t>(rank)) = nullptr;  // may hold the collective
   machine().notify();
+  return part;
+}
+
+void await_end(const OperationPtr& operation, const std::string& what) {
+  const SimulatorLock lock(simulator_mutex);
+  (void)machine().await_end(operation, what);
 }
 
 void drain() {

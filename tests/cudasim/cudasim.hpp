@@ -92,6 +92,7 @@ void register_twin(const void* kernel, const char* name, TwinFunction twin);
 // Operations of several streams that run as one step once every rank has joined: all loads, then
 // all stores. Rank r is ordered after the ranks in its `waits_for` only.
 struct Collective;
+struct Operation;
 struct CollectivePart {
   cudaStream_t stream;
   std::string name;
@@ -104,9 +105,12 @@ std::shared_ptr<Collective> make_collective(int ranks, std::string name);
 void join_collective(const std::shared_ptr<Collective>& collective, int rank, CollectivePart part);
 // Whether it has run.
 bool has_run(const std::shared_ptr<Collective>& collective);
-// The part of a rank, if it has not run, ends without doing anything and waits for nobody. The
-// others wait for ever.
-void abort_collective(const std::shared_ptr<Collective>& collective, int rank);
+// The part of a rank, if it has not run, ends without doing anything and waits for no other rank,
+// who wait for ever. Returns it, or null.
+std::shared_ptr<Operation> abort_collective(const std::shared_ptr<Collective>& collective,
+                                            int rank);
+// Blocks until an operation has ended, and orders nobody after it; reports it if that never ends.
+void await_end(const std::shared_ptr<Operation>& operation, const std::string& what);
 
 void report(const std::string& error);
 // Runs what is pending, without ordering the host after it.

@@ -77,6 +77,8 @@ class Machine {
   // Blocks the host until an operation has run (null: for nothing), and orders it after that.
   // False: it cannot run, which is reported as a deadlock.
   bool host_wait(const OperationPtr& target, const std::string& what);
+  // The same, and orders nothing.
+  bool await_end(const OperationPtr& target, const std::string& what);
   bool synchronize_device(int device, const std::string& what);
   // The answer of a query, which orders the host as well if it is yes.
   bool poll(const OperationPtr& target);

@@ -144,6 +144,8 @@ struct Group {
   int depth = 0;
   ncclResult_t error = ncclSuccess;  // of the first call in it that failed
   std::vector<Request> requests;
+  // What aborts have ended. Before they are done the GPU has come past it.
+  std::vector<std::shared_ptr<Operation>> aborted;
 };
 thread_local Group group;
 thread_local std::string last_error;
@@ -543,6 +545,10 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
   return ncclSuccess;
 }
 
+void await_aborted(const std::vector<std::shared_ptr<Operation>>& aborted) {
+  for (const auto& each : aborted) await_end(each, "ncclCommAbort");
+}
+
 cudaError_t enter(const char* function) {
   return ApiCall(function).without_context().run([](Machine&) { return cudaSuccess; });
 }
@@ -830,7 +836,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return failed(ncclInvalidArgument, "ncclCommDestroy: invalid communicator");
 }
 
-// What the rank has called and has not run ends without having done anything.
+// What the rank has called and has not run ends without having done anything, once all before it in
+// its stream has ended. (Where one process has all ranks of a communicator that blocks, the last
+// abort is the one that waits; here none does.)
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const cudasim::Unseen unseen;
   (void)enter_and_return("ncclCommAbort");
@@ -841,10 +849,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (known->clique) {
       const std::lock_guard lock(known->clique->mutex);
       for (const auto& [collective, part] : known->clique->called[known->rank]) {
-        abort_collective(collective, part);
+        const auto aborted = abort_collective(collective, part);
+        if (aborted && progress) group.aborted.push_back(aborted);
       }
     }
   }
+  if (group.depth == 0) await_aborted(std::exchange(group.aborted, {}));
   if (cudasim::alive<ncclComm>().end(comm)) return ncclSuccess;
   cudasim::report("NCCL: ncclCommAbort of a communicator that is none");
   return failed(ncclInvalidArgument, "ncclCommAbort: invalid communicator");
@@ -868,6 +878,7 @@ ncclResult_t ncclGroupEnd() {
   if (refused != cudaSuccess) (void)failed(refused, "ncclGroupEnd");
   if (--group.depth > 0) return ncclSuccess;
   const Group ended = std::exchange(group, {});
+  await_aborted(ended.aborted);
   if (ended.error != ncclSuccess) return ended.error;
   std::map<cudasim::nccl::InProgress*, std::vector<Request>> later;
   std::vector<Request> now;

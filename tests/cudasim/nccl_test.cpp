@@ -776,6 +776,51 @@ TEST_F(NcclRanks, ThatDoNotBlockHaveNothingInTheirStreamBeforeTheyAreReady) {
   nccl_ok(ncclCommAbort(comm));
 }
 
+// An abort waits for what is before the communicator's calls, which another abort may have to end.
+TEST_F(NcclRanks, ThatDoNotBlockAreAbortedInTheOrderOfTheirCallsOrTogether) {
+  Config config;
+  config.patience_ms = 0;
+  for (const bool together : {false, true}) {
+    reset(config);
+    std::atomic<int> called = 0;
+    ncclUniqueId ids[2];
+    for (ncclUniqueId& id : ids) nccl_ok(ncclGetUniqueId(&id));
+    on_ranks({0, 1}, [&](int rank) {
+      ncclComm_t comms[2];
+      for (int i = 0; i < 2; ++i) {
+        (void)begin_rank(&comms[i], 2, ids[i], rank);
+        EXPECT_EQ(settle(comms[i]), ncclSuccess);
+      }
+      const Stream stream(rank);
+      Floats data(kCount, stream);
+      stream.write("produce", data.data(), kCount, 1.0F);
+      const auto sum = [&](ncclComm_t comm) {
+        (void)ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm,
+                            stream.get());
+        EXPECT_EQ(settle(comm), ncclSuccess);
+      };
+      for (const ncclComm_t comm : comms) sum(comm);  // which connects the ranks
+      ++called;
+      while (called < 2) std::this_thread::yield();
+      stream.synchronize();
+      if (rank == 0) {
+        for (const ncclComm_t comm : comms) sum(comm);  // to which the other does not come
+      }
+      if (together) nccl_ok(ncclGroupStart());
+      nccl_ok(ncclCommAbort(comms[1]));
+      nccl_ok(ncclCommAbort(comms[0]));
+      if (together) nccl_ok(ncclGroupEnd());
+    });
+    const auto errors = take_errors();
+    EXPECT_EQ(errors.empty(), together);
+    for (const std::string& error : errors) {
+      EXPECT_TRUE(contains(
+          error, {"DEADLOCK: ncclCommAbort waits for", "ncclAllReduce rank 0", "lacks rank 1"}))
+          << error;
+    }
+  }
+}
+
 TEST_F(NcclRanks, AreToldOfAnErrorThatATestWants) {
   ncclComm_t comms[1];
   nccl_ok(ncclCommInitAll(comms, 1, nullptr));

@@ -208,6 +208,12 @@ void Machine::take_turn() {
 
 bool Machine::host_wait(const OperationPtr& target, const std::string& what) {
   if (!target) return true;
+  if (!await_end(target, what)) return false;
+  order_host_after(*target);
+  return true;
+}
+
+bool Machine::await_end(const OperationPtr& target, const std::string& what) {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(config.patience_ms);
   while (!target->done && !force(target)) {
@@ -219,7 +225,6 @@ bool Machine::host_wait(const OperationPtr& target, const std::string& what) {
       return false;
     }
   }
-  order_host_after(*target);
   return true;
 }
 

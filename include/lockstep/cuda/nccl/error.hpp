@@ -90,6 +90,17 @@ void note_lost_results(Device device, const Text& text) noexcept {
   });
 }
 
+template <class E>
+bool is_a(const std::exception_ptr& cause) noexcept {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const E&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 // True if the error may come of another rank's end: what NCCL reports then, and a time limit that
 // is over.
 inline bool may_be_of_others(const std::exception_ptr& error) noexcept {

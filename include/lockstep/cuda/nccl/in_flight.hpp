@@ -14,8 +14,10 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <nccl.h>
@@ -100,6 +102,22 @@ class InFlight : lockstep::detail::NonCopyable {
                               " (LOCKSTEP_COLLECTIVE_TIMEOUT): another rank has left it out, hangs "
                               "or has ended, or what is before it on the GPU takes that long"),
         ncclRemoteError);
+  }
+
+  // `cause`, or the watchdog's error if it has one: that names the rank which failed. Waits up to
+  // half a second for it: the end of a process closes NCCL's connections and the watchdog's at
+  // about the same time, and NCCL may notice first.
+  std::exception_ptr known_cause(const std::exception_ptr& cause) const noexcept {
+    if (!watch_.progress() || !may_be_of_others(cause)) return cause;
+    try {
+      const distributed::detail::Deadline deadline(std::chrono::milliseconds(500));
+      while (!watch_.faulted() && !deadline.passed()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (const std::exception_ptr found = watch_.exception()) return found;
+    } catch (...) {  // no memory
+    }
+    return cause;
   }
 
   // Empties the queue: calls fail(operation) for each that was in flight.

@@ -15,7 +15,6 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
-#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
@@ -47,6 +46,10 @@ namespace lockstep::cuda {
 // error, the watchdog has found a rank that is gone, or the time limit is over. Then it aborts the
 // communicator, so that what waits for a rank that is gone ends. All that was in flight fails then,
 // and so does all that is issued later.
+//
+// An abort returns when the communicator's work has ended, and that may be behind what waits for
+// ever in another one. So those of a rank's groups that came of one by `split` are aborted together
+// if they have something in flight.
 class NcclCarrier final : public distributed::detail::Carrier {
  public:
   using Call = distributed::detail::Call;
@@ -54,27 +57,27 @@ class NcclCarrier final : public distributed::detail::Carrier {
   using Done = distributed::detail::Done;
   using Message = distributed::detail::Message;
 
+  // One rank's carriers that came of one by `split`.
+  using Family = std::vector<NcclCarrier*>;
+
   // Takes over the communicator, which is ready, on the GPU of `device`. `watch` watches these
   // ranks alone. `limit`: how long an operation may take.
   NcclCarrier(int rank, int size, Device device, OwnedCommunicator comm,
-              distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
+              distributed::detail::GroupWatch watch, std::chrono::milliseconds limit,
+              std::shared_ptr<Family> family = std::make_shared<Family>())
       : Carrier(rank, size),
         device_(device),
         own_(device),
         comm_(std::move(comm)),
-        in_flight_(std::move(watch), limit) {}
+        in_flight_(std::move(watch), limit),
+        family_(std::move(family)) {
+    family_->push_back(this);
+  }
   // Waits until what is in flight has ended, or aborts it.
   ~NcclCarrier() override {
     if (lockstep::detail::forked()) (void)comm_.release();
-    if (!comm_) return;
-    try {
-      const DeviceGuard guard(device_);
-      await_all();
-      destroy(std::move(comm_), device_, still_waits());
-    } catch (...) {
-      (void)abort([] { return "the end of the group"; },
-                  std::current_exception());  // does nothing if it has been aborted already
-    }
+    if (comm_) end();
+    std::erase(*family_, this);
   }
 
   // Aborts the communicator. The other ranks, which wait in NCCL, are told if there is a watchdog.
@@ -180,9 +183,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
                                 " lists have listed the same, in the same order");
     try {
       auto watch = in_flight_.watch().part(std::vector<int>(members.begin(), members.end()));
-      return std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
-                                           static_cast<int>(members.size()), device_,
-                                           std::move(part), std::move(watch), in_flight_.limit());
+      return std::make_unique<NcclCarrier>(
+          static_cast<int>(at - members.begin()), static_cast<int>(members.size()), device_,
+          std::move(part), std::move(watch), in_flight_.limit(), family_);
     } catch (...) {  // the other ranks have their carriers
       leave(std::current_exception());
       throw;
@@ -193,6 +196,17 @@ class NcclCarrier final : public distributed::detail::Carrier {
   using Room = std::optional<lockstep::detail::GpuScratch>;
 
   static constexpr std::chrono::milliseconds kBetweenLooks{5};
+
+  void end() noexcept {
+    try {
+      const DeviceGuard guard(device_);
+      await_all();
+      destroy(std::move(comm_), device_, still_waits());
+    } catch (...) {
+      (void)abort([] { return "the end of the group"; },
+                  std::current_exception());  // does nothing if it has been aborted already
+    }
+  }
 
   void check(ncclResult_t status, const char* call) const {
     check_nccl(status, call, {&device_, 1}, comm_.get());
@@ -288,17 +302,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
     check_async(comm_.get(), {&device_, 1});
   }
 
-  template <class E>
-  static bool is_a(const std::exception_ptr& cause) noexcept {
-    try {
-      std::rethrow_exception(cause);
-    } catch (const E&) {
-      return true;
-    } catch (...) {
-      return false;
-    }
-  }
-
   template <class Name>
   std::string failure_text(const Name& name, const std::exception_ptr& cause) const {
     return lockstep::detail::str(name(), " on rank ", rank(), ", on ", device_, ": ",
@@ -325,47 +328,54 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
-  // `cause`, or the watchdog's error if it has one: that names the rank which failed. Waits up to
-  // half a second for it: the end of a process closes NCCL's connections and the watchdog's at
-  // about the same time, and NCCL may notice first.
-  std::exception_ptr known_cause(const std::exception_ptr& cause) const noexcept {
-    const distributed::detail::GroupWatch& watch = in_flight_.watch();
-    if (!watch.progress() || !may_be_of_others(cause)) return cause;
-    try {
-      const distributed::detail::Deadline deadline(std::chrono::milliseconds(500));
-      while (!watch.faulted() && !deadline.passed()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      if (const std::exception_ptr found = watch.exception()) return found;
-    } catch (...) {  // no memory
-    }
-    return cause;
-  }
-
-  // Aborts the communicator, and fails all that is in flight. Tells the other ranks through the
-  // watchdog, unless the watchdog told this one. Returns the cause as far as it is known.
+  // Aborts the communicator and those of the family, and fails all that is in flight. Tells the
+  // other ranks through the watchdog, unless the watchdog told this one. Returns the cause as far
+  // as it is known.
   template <class Name>
   std::exception_ptr abort(const Name& name, const std::exception_ptr& found) noexcept {
     if (!comm_) return found;
-    std::exception_ptr cause = known_cause(found);
+    std::exception_ptr cause = in_flight_.known_cause(found);
     failure_ = text_of(failure(name, cause));
     if (!is_a<distributed::WatchdogError>(cause)) in_flight_.watch().abort(text_of(cause));
     std::optional<DeviceGuard> guard;  // or another GPU, the thread's, has a context afterwards
     try {
       guard.emplace(device_);
+    } catch (...) {
+      (void)cudaGetLastError();
+    }
+    prepare_abort(true, cause);  // before others: the first reason that a GPU notes stays
+    for (NcclCarrier* const each : *family_) {
+      if (each != this) each->prepare_abort(false, cause);
+    }
+    const bool together = ncclGroupStart() == ncclSuccess;
+    for (NcclCarrier* const each : *family_) {
+      if (each->aborts_) each->comm_.reset();
+    }
+    if (together) (void)ncclGroupEnd();
+    for (NcclCarrier* const each : *family_) each->finish_abort(cause);
+    return cause;
+  }
+  void prepare_abort(bool is_first, const std::exception_ptr& cause) noexcept {
+    try {
       in_flight_.take_ended();
     } catch (...) {
       (void)cudaGetLastError();  // the GPU has failed: nothing more has ended
+    }
+    aborts_ = comm_ && (is_first || !in_flight_.empty());
+    if (!aborts_) return;
+    if (!is_first) {
+      failure_ = text_of(failure([this] { return in_flight_.first().name; }, cause));
     }
     // Before the abort, which ends the GPU's wait: who waits for the GPU must not miss it.
     if (const InFlight::Operation* const lost = in_flight_.first_result()) {
       note_lost_results(device_, [&] { return failure_text([&] { return lost->name; }, cause); });
     }
-    comm_.reset();
+  }
+  void finish_abort(const std::exception_ptr& cause) noexcept {
+    if (!std::exchange(aborts_, false)) return;
     in_flight_.give_up([&](const InFlight::Operation& each) {
       if (each.failed) each.failed(failure([&] { return each.name; }, cause));
     });
-    return cause;
   }
 
   // The same for an error found while operations were in flight: its text names the first one.
@@ -378,6 +388,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
   OwnedCommunicator comm_;  // null once it has failed
   std::string failure_;     // why `comm_` is null
   InFlight in_flight_;
+  const std::shared_ptr<Family> family_;  // used as the carriers are: by one thread at a time
+  bool aborts_ = false;                   // while an abort goes on: this one takes part
   std::chrono::steady_clock::time_point asked_{};  // when NCCL and the watchdog were last due
 };
 

@@ -222,7 +222,8 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 // ended when it is issued), and so does what is issued later. Streams that had waited for one of
 // these results go on without it; then the host's next wait for that GPU throws (see
 // `forget_lost_results`). A watchdog knows ranks and not groups, so all groups that share one end
-// together. The last handle's end waits for what is in flight, for no longer than these limits.
+// together; without one, so do a rank's groups that came of one by new_group and have something in
+// flight. The last handle's end waits for what is in flight, for no longer than these limits.
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
   detail::check_rank_and_device(rank, size, device);
