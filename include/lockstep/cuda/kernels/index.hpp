@@ -6,6 +6,7 @@
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/cuda/launch/loops.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/ops/kernels/index_kernels.hpp>
@@ -108,10 +109,21 @@ struct SumRowsKernel {
       for (std::size_t i = start; i < stop; ++i) {
         if (indices[i] != row) continue;
         const T* const from = grad.data + i * width;
-        for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] += from[j];
+        in_eights(
+            lanes.index, lanes.count, width,
+            [&](std::size_t j) {
+              return Summands{to[j], from[j]};
+            },
+            [&](std::size_t j, const Summands& at) { to[j] = at.sum + at.next; });
       }
     }
   }
+
+ private:
+  struct Summands {
+    T sum;
+    T next;
+  };
 };
 
 // The sum of the parts, in their order.
