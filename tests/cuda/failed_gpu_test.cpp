@@ -305,6 +305,36 @@ TEST(OtherGpus, WhoAsksAgainIsToldAgain) {
   cuda::OtherGpus::check("cuda:7");
 }
 
+// Each rests on the others' parts, and on all that these rest on.
+TEST(OtherGpus, ACollectiveIsAsIfEachWaitedForEach) {
+  using Point = cuda::OtherGpus::Point;
+  const auto point_of = [](Device device, std::uint64_t number, Answer answer) {
+    const Stream stream = default_stream(device);
+    return Point{device, &stream.state(), number, std::make_shared<const Asked>(answer)};
+  };
+  const std::vector<Device> ranks = {"cuda:5", "cuda:6", "cuda:7"};
+  cuda::OtherGpus::rely("cuda:6", point_of("cuda:4", 1, Answer::failed));
+  std::vector<Point> ends;
+  for (const Device rank : ranks) ends.push_back(point_of(rank, 1, Answer::ended));
+  cuda::OtherGpus::rely(ranks, ends);
+  for (const Device rank : ranks) {
+    EXPECT_TRUE(testing::throws<CudaError>([&] { cuda::OtherGpus::check(rank); },
+                                           "may rest on work of cuda:4"));
+  }
+  ends[0] = point_of("cuda:5", 2, Answer::failed);
+  cuda::OtherGpus::rely(ranks, ends);
+  const Point ended = point_of("cuda:4", 2, Answer::ended);
+  cuda::OtherGpus::rely(ranks, {&ended, 1});
+  cuda::OtherGpus::check("cuda:5");  // its own streams tell it
+  for (const Device rank : {ranks[1], ranks[2]}) {
+    EXPECT_TRUE(testing::throws<CudaError>([&] { cuda::OtherGpus::check(rank); },
+                                           "may rest on work of cuda:5"));
+  }
+  ends[0] = point_of("cuda:5", 3, Answer::ended);
+  cuda::OtherGpus::rely(ranks, ends);
+  for (const Device rank : ranks) cuda::OtherGpus::check(rank);
+}
+
 INSTANTIATE_TEST_SUITE_P(Memory, FailedGpuDeathTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "pinned" : "ordinary"; });
 

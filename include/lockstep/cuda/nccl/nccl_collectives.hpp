@@ -102,26 +102,37 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
       own.push_back(&per_device<OwnStream>(gpu).get());
       Stream(*own.back()).wait_stream(Stream(*stream));
     }
+    std::vector<lockstep::detail::EventPtr> ends(named.size());
+    std::vector<OtherGpus::Point> points;
+    points.reserve(named.size());
     communicator.group([&](std::size_t rank, ncclComm_t comm) {
       for (std::size_t i = rank * calls; i < (rank + 1) * calls; ++i) {
         parts[i].issue(comm, own[rank]->lend_handle(), communicator.devices());
       }
     });
     std::exception_ptr error;
-    for (std::size_t rank = 0; rank < named.size(); ++rank) {
-      try {
-        if (own[rank]->idle()) continue;
-        lockstep::detail::EventPtr end = own[rank]->record();
-        communicator.set_end(rank, end);
-        for (const StreamState* other : named) {
-          OtherGpus::rely(other->device(), static_cast<const CudaEvent&>(*end).point(end));
+    const auto for_each_rank = [&](const auto& step) {
+      for (std::size_t rank = 0; rank < named.size(); ++rank) {
+        try {
+          step(rank);
+        } catch (...) {
+          error = std::current_exception();
+          wait_for(*own[rank]);
         }
-        named[rank]->wait(end);
-      } catch (...) {
-        error = std::current_exception();
-        wait_for(*own[rank]);
       }
-    }
+    };
+    for_each_rank([&](std::size_t rank) {
+      if (own[rank]->idle()) return;
+      ends[rank] = own[rank]->record();
+      communicator.set_end(rank, ends[rank]);
+      points.push_back(static_cast<const CudaEvent&>(*ends[rank]).point(ends[rank]));
+    });
+    bool noted = false;
+    for_each_rank([&](std::size_t rank) {
+      if (!noted) OtherGpus::rely(communicator.devices(), points);
+      noted = true;
+      if (ends[rank]) named[rank]->wait(ends[rank]);
+    });
     if (error) std::rethrow_exception(error);
   }
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,11 +41,15 @@ class OtherGpus {
   // Notes that work of `device` rests on what comes before the point, and on all that the point's
   // GPU rests on.
   static void rely(Device device, const Point& point) {
-    if (gpu_of(device) == gpu_of(point.device)) return;
-    std::vector<Point> points = of(point.device).copy();
-    points.push_back(point);
-    std::erase_if(points, [&](const Point& each) { return gpu_of(each.device) == gpu_of(device); });
-    of(device).add(points);
+    if (gpu_of(device) != gpu_of(point.device)) rely({&device, 1}, {&point, 1});
+  }
+
+  // The same for each of some devices and all of the points, as after a collective. (Pair by pair,
+  // all that one rests on would be copied and looked up for each of the others.)
+  static void rely(std::span<const Device> devices, std::span<const Point> points) {
+    std::vector<Point> all(points.begin(), points.end());
+    for (const Point& point : points) of(point.device).add_to(all);
+    for (const Device device : devices) of(device).add(all, gpu_of(device));
   }
 
   // Throws a CudaError if a GPU on whose work that of `device` rests has failed. Called after the
@@ -68,24 +73,28 @@ class OtherGpus {
 
  private:
   struct Place {
-    std::vector<Point> copy() {
-      if (!any.load(std::memory_order_acquire)) return {};
+    void add_to(std::vector<Point>& all) {
+      if (!any.load(std::memory_order_acquire)) return;
       const std::lock_guard lock(mutex);
-      return points;
+      for (const Point& point : points) add_one(all, point);
     }
-    // The last point of a stream stands for those before it.
-    void add(const std::vector<Point>& more) {
+    // But for those of `gpu`, which is this place's.
+    void add(const std::vector<Point>& more, int gpu) {
       const std::lock_guard lock(mutex);
       for (const Point& point : more) {
-        const auto same = [&point](const Point& each) { return each.stream == point.stream; };
-        const auto found = std::find_if(points.begin(), points.end(), same);
-        if (found == points.end()) {
-          points.push_back(point);
-        } else if (found->number < point.number) {
-          *found = point;
-        }
+        if (gpu_of(point.device) != gpu) add_one(points, point);
       }
-      any.store(true, std::memory_order_release);
+      any.store(!points.empty(), std::memory_order_release);
+    }
+    // The last point of a stream stands for those before it.
+    static void add_one(std::vector<Point>& to, const Point& point) {
+      const auto same = [&point](const Point& each) { return each.stream == point.stream; };
+      const auto found = std::find_if(to.begin(), to.end(), same);
+      if (found == to.end()) {
+        to.push_back(point);
+      } else if (found->number < point.number) {
+        *found = point;
+      }
     }
 
     std::atomic<bool> any{false};  // written under the mutex
