@@ -134,10 +134,10 @@ class ProcessGroup {
   // A rank may send to itself, except over NCCL. Such a send has ended once the tensor is copied,
   // so that the same thread can receive it next; a `recv` that is waited for has to come after it.
   //
-  // Over MPI a message that the other rank does not come to within the watchdog's
-  // `collective_timeout`, perhaps because it has ended, ends with an Error, and so do all other
-  // messages of the group, present and later ones. Its tensor's memory is never freed if MPI may
-  // use it.
+  // Over MPI a tag above MPI's greatest is a ValueError from the Work. A message that the other
+  // rank does not come to within the watchdog's `collective_timeout`, perhaps because it has ended,
+  // ends with an Error, and so do all other messages of the group, present and later ones. Its
+  // tensor's memory is never freed if MPI may use it.
   Work send(const Tensor& tensor, int to, int tag = 0) const {
     return message("send", tensor, to, tag, true);
   }

@@ -18,9 +18,10 @@ enum class BindTo { none, core };
 
 struct RunOptions {
   // With `core`, each rank keeps to cores of its own for as long as it runs: an equal part, in the
-  // system's order, of those that the caller may use (a hyper-thread counts as a core). The threads
-  // that it starts share them, as those of a process do. It pays where steps take microseconds and
-  // nothing else wants the cores: a scheduler may leave two ranks on one of them.
+  // system's order, of those that the caller may use (a hyper-thread counts as a core); where there
+  // are more ranks, several keep to one core. The threads that it starts share them, as those of a
+  // process do. It pays where steps take microseconds and nothing else wants the cores: a scheduler
+  // may leave two ranks on one of them.
   BindTo bind_to = BindTo::none;
 };
 

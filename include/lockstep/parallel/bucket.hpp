@@ -38,8 +38,9 @@ class GradBucket {
   const std::vector<Tensor>& parameters() const { return parameters_; }
   std::size_t size() const { return parameters_.size(); }
 
-  // The part of the buffer that is the gradient of parameters()[i], in that parameter's shape and
-  // layout. An IndexError if there is no such parameter.
+  // The part of the buffer that is the gradient of parameters()[i], in that parameter's shape; in
+  // channels_last if the parameter is, else contiguous. An IndexError if there is no such
+  // parameter.
   Tensor gradient(std::size_t i) const;
   std::vector<Tensor> gradients() const;
 

@@ -137,10 +137,10 @@ class PowerSGDState : lockstep::detail::NonCopyable {
 
 // The mean over the ranks of gradients, each compressed to a product of two thin matrices.
 //
-// A gradient is taken as a matrix of as many rows as its first dimension has; vectors, and matrices
-// for which it does not pay, are sent as they are. What a pass loses is added to the next one's
-// gradient. Memory: for each compressed gradient the error, which is as large, and while its bucket
-// is being reduced the gradient again.
+// A gradient is taken as a matrix of as many rows as its first dimension has; those for which it
+// does not pay (min_compression_rate), vectors among them unless that is below 1, are sent as they
+// are. What a pass loses is added to the next one's gradient. Memory: for each compressed gradient
+// the error, which is as large, and while its bucket is being reduced the gradient again.
 //
 // **Torch counterpart.** powerSGD_hook. Errors belong to parameters, not to buckets, and what is
 // sent as it is has none; half precision is compressed in f32.
