@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 namespace lockstep::mpi::detail {
@@ -21,20 +22,32 @@ struct ComparedCall {
 };
 static_assert(std::is_trivially_copyable_v<ComparedCall>);
 
+inline ComparedCall compared_call(const std::byte* bytes, std::size_t rank) {
+  ComparedCall compared;
+  std::memcpy(&compared, bytes + rank * sizeof compared, sizeof compared);
+  return compared;
+}
+
+// What is wrong if a rank has sent no call that ranks compare, by `is_compared`, but data of
+// another collective, of as many bytes; empty if none has. All ranks' are one after the other in
+// `bytes`.
+template <class IsCompared>
+std::string who_is_elsewhere(const std::byte* bytes, std::size_t ranks,
+                             const IsCompared& is_compared) {
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const distributed::detail::Call call = compared_call(bytes, r).call;
+    if (distributed::detail::is_call(call) && is_compared(call)) continue;
+    return lockstep::detail::str("collectives do not match: some ranks compare a call, but rank ",
+                                 r, " is in another collective");
+  }
+  return {};
+}
+
 // A ValueError unless those of all ranks, one after the other in `bytes`, are the same.
 inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
-  const auto of = [bytes](std::size_t rank) {
-    ComparedCall compared;
-    std::memcpy(&compared, bytes + rank * sizeof compared, sizeof compared);
-    // Or it is data of a collective that the rank does not compare, of as many bytes.
-    check<ValueError>(distributed::detail::is_call(compared.call),
-                      "collectives do not match: some ranks compare a call, but rank ", rank,
-                      " is in another collective");
-    return compared;
-  };
-  const ComparedCall first = of(0);
+  const ComparedCall first = compared_call(bytes, 0);
   for (std::size_t r = 1; r < ranks; ++r) {
-    const ComparedCall other = of(r);
+    const ComparedCall other = compared_call(bytes, r);
     check<ValueError>(other.call == first.call, "collectives do not match: rank 0 called ",
                       first.call, ", but rank ", r, " called ", other.call);
     check<ValueError>(other == first, "collectives do not match: rank 0 called ", first.call,

@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -98,7 +99,7 @@ class MpiCarrier final : public Carrier {
     carrying_ = false;
     check_not_finalized();
     requests_.check_usable();
-    if (compares_ || !direct_ || !is_one_piece(call)) compare(call);
+    if (is_compared(call)) compare(call);
     requests_.together([&] {
       carrying_ = true;
       carry(call, inputs, outputs);
@@ -183,6 +184,10 @@ class MpiCarrier final : public Carrier {
     const bool of_all =
         call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
     return call.bytes() * (of_all ? ranks() : 1) <= kPiece;
+  }
+
+  bool is_compared(const Call& call) const {
+    return compares_ || !direct_ || call.collective == Collective::new_group || !is_one_piece(call);
   }
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
@@ -365,14 +370,17 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Throws on all ranks unless they all make the same call, with the same `details`. Returns when
-  // all have come.
+  // Throws on all ranks unless they all make the same call, with the same `details`; tells one that
+  // is in a collective that is not compared. Returns when all have come.
   void compare(const Call& call, std::uint64_t details = 0) {
     std::byte* all = nullptr;
     requests_.together([&] {
       scratch_->call = {call, details};
       all = scratch_->room(sizeof(ComparedCall) * ranks());
       gather_all(&scratch_->call, sizeof(ComparedCall), all);
+      const auto is_one = [this](const Call& other) { return is_compared(other); };
+      const std::string elsewhere = who_is_elsewhere(all, ranks(), is_one);
+      if (!elsewhere.empty()) requests_.fail_mismatch(elsewhere);
     });
     check_same_calls(all, ranks());
   }

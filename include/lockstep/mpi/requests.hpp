@@ -146,6 +146,9 @@ class Requests {
     break_error_ = error;
     broken_off_.store(true, std::memory_order_release);
   }
+  // For what this rank has found of the calls, and another one may not have: throws a ValueError of
+  // the text, now and from here on, and tells the others.
+  [[noreturn]] void fail_mismatch(const std::string& text) { fail_mismatch(text, text); }
   void check_not_left() const {
     if (left_) std::rethrow_exception(left_);
   }
@@ -308,8 +311,11 @@ class Requests {
                                    " expected; with LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL the ranks "
                                    "compare their calls");
     };
-    notice_->tell(text(lockstep::detail::str("rank ", notice_->rank())));
-    give_up(std::make_exception_ptr(ValueError(text("this rank"))));
+    fail_mismatch(text("this rank"), text(lockstep::detail::str("rank ", notice_->rank())));
+  }
+  [[noreturn]] void fail_mismatch(const std::string& own, const std::string& told) {
+    notice_->tell(told);
+    give_up(std::make_exception_ptr(ValueError(own)));
   }
 
   [[noreturn]] void fail(int code, const char* call) {
