@@ -454,6 +454,24 @@ TEST(Join, RanksAtDifferentPointsAreToldSo) {
       "ranks 0 and 1 are not at the same point"));
 }
 
+// Each would have gradients of its own.
+TEST(Join, RanksThatDivideDifferentlyAreToldSo) {
+  EXPECT_TRUE(throws<ValueError>(
+      [] {
+        distributed::run(first_devices(3), [](const ProcessGroup& group) {
+          DistributedDataParallel model{Affine{}, group};
+          model.join(
+              [&] {
+                for (int batch = 0; batch < group.rank(); ++batch) {
+                  model(input(group)).sum().backward();
+                }
+              },
+              {.divide_by_initial_world_size = group.rank() < 2});
+        });
+      },
+      "ranks 1 and 2 are not at the same point", "the same JoinOptions"));
+}
+
 // A joinable of the user's own: counts, over all ranks, what its ranks have counted.
 struct Counter {
   ProcessGroup group;

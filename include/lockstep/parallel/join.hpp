@@ -13,6 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -75,7 +76,8 @@ struct JoinState {
 // What the ranks are telling each other: `get` waits for it.
 //
 // **Threads and exceptions.** A ValueError where ranks with inputs are about to do different
-// things; the Error of throw_on_early_termination; what the group throws.
+// things, or divide by different numbers of ranks; the Error of throw_on_early_termination; what
+// the group throws.
 class JoinAnnouncement {
  public:
   JoinAnnouncement() = default;
@@ -113,14 +115,15 @@ class JoinContext {
   // Tells the others that this rank has joined, and waits for what they tell.
   JoinExchange meet_joined() const { return tell(state_->group.blocking(), 0).get(); }
 
-  static int joinable_of(std::int32_t code) { return (code - 1) / kPhases; }
-  static int phase_of(std::int32_t code) { return (code - 1) % kPhases; }
+  static int joinable_of(std::int32_t code) { return (std::abs(code) - 1) / kPhases; }
+  static int phase_of(std::int32_t code) { return (std::abs(code) - 1) % kPhases; }
 
  private:
   std::int32_t code_of(int phase) const {
     check<ValueError>(phase >= 0 && phase < kPhases, "join: expected a phase from 0 to ",
                       kPhases - 1, ", got ", phase);
-    return 1 + joinable_ * kPhases + phase;
+    const std::int32_t code = 1 + joinable_ * kPhases + phase;
+    return state_->options.divide_by_initial_world_size ? code : -code;
   }
 
   JoinAnnouncement tell(const distributed::ProcessGroup& group, std::int32_t code) const;

@@ -54,7 +54,7 @@ LOCKSTEP_INLINE JoinExchange JoinAnnouncement::get() const {
     check<ValueError>(exchange.code(r) == 0 || exchange.code(r) == exchange.code(first),
                       "join: ranks ", first, " and ", r,
                       " are not at the same point: each rank that has inputs left has to call "
-                      "the same forward and backward passes");
+                      "the same forward and backward passes, with the same JoinOptions");
   }
   state_->last_active = first;
   if (state_->options.throw_on_early_termination && exchange.active() < exchange.size()) {
