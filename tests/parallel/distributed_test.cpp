@@ -1001,6 +1001,31 @@ TEST(DistributedDataParallel, AParameterBelongsToOneAtATime) {
   });
 }
 
+TEST(DistributedDataParallel, OneThatIsRefusedLeavesAnothersModuleAsItIs) {
+  const Device elsewhere = first_devices(1)[0];
+  distributed::run({Device()}, [&](const ProcessGroup& group) {
+    const Affine module;
+    DistributedDataParallel model{module, group};
+    EXPECT_TRUE(throws<ModuleError>(
+        [&] { DistributedDataParallel again(module, group, {.device_ids = {elsewhere}}); },
+        "\"weight\"", "another DistributedDataParallel"));
+    EXPECT_EQ(module.weight.device(), Device());
+    model(input(group)).sum().backward();
+    EXPECT_EQ(grad_of(module.weight), (Values{1, 1}));
+  });
+}
+
+TEST(DistributedDataParallel, RanksThatShareAModuleAreToldSo) {
+  const Affine module;
+  EXPECT_TRUE(throws<ModuleError>(
+      [&] {
+        distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+          DistributedDataParallel model{module, group};
+        });
+      },
+      "\"weight\"", "another DistributedDataParallel"));
+}
+
 TEST(DistributedDataParallel, OneThatHasBeenMovedFromSaysSo) {
   on_ranks(1, [](const ProcessGroup& group) {
     DistributedDataParallel from{Affine(), group};

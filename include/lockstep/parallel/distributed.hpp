@@ -14,6 +14,7 @@
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
 #include <lockstep/parallel/ddp/distributed_verify.hpp>
 #include <lockstep/parallel/ddp/reducer.hpp>
+#include <lockstep/parallel/ddp/reducer_claims.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/join.hpp>
 #include <lockstep/parallel/replicas/lone_call.hpp>
@@ -61,8 +62,9 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 // expect_sparse_gradient (nn::Embedding with `sparse`) gets a sparse, coalesced mean of its own, in
 // no bucket that a hook sees.
 //
-// Takes the module over, as DataParallel does. It can be moved, but not copied; a parameter belongs
-// to one DistributedDataParallel at a time.
+// Takes the module over, as DataParallel does. It can be moved, but not copied. A parameter belongs
+// to one DistributedDataParallel at a time, so ranks that are threads each make a module: where one
+// has been taken over already, another is a ModuleError, and leaves it as it is.
 //
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel. Parameter names have no
 // `module.` in front; gradients are always views of buckets.
@@ -97,16 +99,18 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
         process_group_(std::move(process_group)),
         options_(std::move(options)) {
     detail::require_callable<M>();
-    detail::check_initialized(module_, "DistributedDataParallel");
-    device_ = choose_device();
-    detail::check_module_device(module_, device_);
     const std::vector<NamedParameter> parameters = this->named_parameters();
-    detail::verify_same_model(process_group_, device_, parameters, lockstep::named_buffers(module_),
-                              options_);
     std::vector<NamedParameter> trained;
     for (const NamedParameter& parameter : parameters) {
       if (parameter.tensor.requires_grad()) trained.push_back(parameter);
     }
+    // First, since another thread may have taken the module over, and be changing it.
+    claims_ = std::make_unique<detail::ReducerClaims>(trained);
+    detail::check_initialized(module_, "DistributedDataParallel");
+    device_ = choose_device();
+    detail::check_module_device(module_, device_);
+    detail::verify_same_model(process_group_, device_, parameters, lockstep::named_buffers(module_),
+                              options_);
     check<ModuleError>(!trained.empty(),
                        "DistributedDataParallel is not needed when a module doesn't have any "
                        "parameter that requires a gradient.");
@@ -132,7 +136,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // has to call it.
   template <class... Args>
   auto operator()(const Args&... args) {
-    reducer()->begin_forward(module_);
+    reducer()->begin_forward(module_, *claims_);
     const bool synchronizes = reducer_->synchronizes();
     const Timer timer{synchronizes && is_grad_enabled() ? reducer_.get() : nullptr};
     if (synchronizes) {
@@ -279,6 +283,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   Device device_;
   detail::CoalescedBroadcast broadcast_;
   std::optional<JoinContext> join_;  // within one
+  std::unique_ptr<const detail::ReducerClaims> claims_;
   std::shared_ptr<detail::Reducer> reducer_;
 };
 

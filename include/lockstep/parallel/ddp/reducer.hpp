@@ -83,9 +83,9 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   void shadow(const JoinExchange& exchange);
 
   // Throws if the ranks cannot be in step any more. Where grad mode is on, also throws a
-  // ModuleError if the module has a parameter that is trained but not reduced, whose gradient would
-  // be each rank's own.
-  void begin_forward(const TensorWalk& model);
+  // ModuleError if the module has a parameter that is trained but not in `claims`, whose gradient
+  // would be each rank's own.
+  void begin_forward(const TensorWalk& model, const ReducerClaims& claims);
 
   void add_forward_time(std::chrono::nanoseconds time) {
     const std::lock_guard lock(mutex_);
@@ -167,7 +167,6 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // then there is one, unless the user has said how large each is to be.
   const bool find_unused_;
   const bool static_graph_;
-  const ReducerClaims claims_;
   bool synchronizes_ = true;
 
   mutable std::recursive_mutex mutex_;  // guards all below

@@ -45,7 +45,6 @@ LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
       limits_(bucket_limits(options)),
       find_unused_(options.find_unused_parameters && !options.static_graph),
       static_graph_(options.static_graph),
-      claims_(parameters),
       buckets_(std::make_unique<ReducerBuckets>(
           parameters, !find_unused_ && options.bucket_cap_mb_list.empty()
                           ? std::vector{std::numeric_limits<std::size_t>::max()}
@@ -112,14 +111,14 @@ LOCKSTEP_INLINE void Reducer::shadow(const JoinExchange& exchange) {
   });
 }
 
-LOCKSTEP_INLINE void Reducer::begin_forward(const TensorWalk& model) {
+LOCKSTEP_INLINE void Reducer::begin_forward(const TensorWalk& model, const ReducerClaims& claims) {
   const std::lock_guard lock(mutex_);
   check<AutogradError>(failure_.empty(), failure_);
   if (!is_grad_enabled()) return;
-  model.for_each([this](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+  model.for_each([&claims](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     const bool trained =
         kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad();
-    if (!trained || claims_.has(tensor)) return;
+    if (!trained || claims.has(tensor)) return;
     fail<ModuleError>("DistributedDataParallel: parameter \"", path.name(),
                       "\" was replaced, added or unfrozen after the DistributedDataParallel was "
                       "made, and its gradient would remain each rank's own: change the module "
