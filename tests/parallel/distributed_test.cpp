@@ -1026,6 +1026,27 @@ TEST(DistributedDataParallel, RanksThatShareAModuleAreToldSo) {
       "\"weight\"", "another DistributedDataParallel"));
 }
 
+// Each device has a lane of its own: buckets of the two would come in any order.
+TEST(DistributedDataParallel, ModelsOnTwoDevicesAreNotReducedInOneBackward) {
+  const auto devices = first_devices(2);
+  const auto told = messages<AutogradError>(2, [&](const ProcessGroup& group) {
+    DistributedDataParallel a{Affine{}, group, {.device_ids = {devices[0]}}};
+    DistributedDataParallel b{Affine{}, group, {.device_ids = {devices[1]}}};
+    const Tensor x = input(group);
+    a(x).sum().backward();
+    b(x).sum().backward();
+    EXPECT_EQ(grad_of(a.module().weight), (Values{1.5, 1.5}));
+    EXPECT_EQ(grad_of(b.module().weight), (Values{1.5, 1.5}));
+    (a(x).to(Device()) + b(x).to(Device())).sum().backward();
+  });
+  for (const std::string& message : told) {
+    EXPECT_TRUE(contains(message, "one backward reaches a model on ")) << message;
+    for (const Device device : devices) {
+      EXPECT_TRUE(contains(message, detail::str(" on ", device))) << message;
+    }
+  }
+}
+
 TEST(DistributedDataParallel, OneThatHasBeenMovedFromSaysSo) {
   on_ranks(1, [](const ProcessGroup& group) {
     DistributedDataParallel from{Affine(), group};

@@ -68,8 +68,9 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 //
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel. Parameter names have no
 // `module.` in front; gradients are always views of buckets.
-// **Devices and streams.** A rank has one device. Gradients are reduced after what is on the stream
-// that backward runs on; the caller of backward finds them on its current stream.
+// **Devices and streams.** A rank has one device: a backward that reaches models on several is an
+// AutogradError. Gradients are reduced after what is on the stream that backward runs on; the
+// caller of backward finds them on its current stream.
 // **Backward.** autograd::grad is not synchronised, and backward with create_graph is an
 // AutogradError.
 // **Threads and exceptions.** One thread a rank. Every rank makes the same calls in the same order.

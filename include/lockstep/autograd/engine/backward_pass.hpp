@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -46,6 +48,10 @@ class BackwardPass : NonCopyable {
 
   void queue_callback(std::function<void()> callback);
 
+  // For what has to come in one order, as a rank's collectives, while lanes run side by side: the
+  // device of whoever asks first, whose lane may go on with it; that of another device may not.
+  Device first_to_order(Device device);
+
  protected:
   ~BackwardPass() = default;
 
@@ -67,8 +73,9 @@ class BackwardPass : NonCopyable {
   const std::uint64_t number_;
   bool captures_any_ = false;
   std::atomic<bool> offers_gradient_slots_{false};  // relaxed: who offers has locks of its own
-  std::mutex mutex_;                                // guards callbacks_ while the lanes run
+  std::mutex mutex_;                                // guards all below while the lanes run
   std::vector<std::function<void()>> callbacks_;
+  std::optional<Device> ordered_;  // whose lane has what has to come in one order
 };
 
 // The pass that the calling thread works for; null outside of any.

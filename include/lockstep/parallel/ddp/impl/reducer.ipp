@@ -5,6 +5,7 @@
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
@@ -188,6 +189,12 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
       !is_grad_enabled(),
       "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
       "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
+  const Device device = buckets_->parameter(0).device();
+  const Device first = pass.first_to_order(device);
+  check<AutogradError>(first == device, "DistributedDataParallel: one backward reaches a model on ",
+                       first, " and one on ", device,
+                       ", which work side by side, so that the ranks would not reduce their "
+                       "gradients in one order: call backward for each by itself");
   prepare();
   pass.queue_callback([end = std::make_shared<PassEnd>(weak_from_this())] { end->reached(); });
   pass_ = pass.number();
