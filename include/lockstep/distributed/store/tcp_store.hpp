@@ -37,7 +37,8 @@ struct TCPStoreOptions {
 // **Torch counterpart.** torch.distributed.TCPStore.
 // **Threads and exceptions.** As Store; each call that waits has a connection of its own. A server
 // that cannot be reached is a NetworkError. One that does not answer a call is given five seconds
-// more than the call's time limit, which is for what it waits for.
+// more than the call's time limit, which is for what it waits for. A ValueError also for the keys
+// of one call where they are longer together than a key and a value may be.
 // **Example.**
 //
 //     TCPStore store(master_addr, {.port = 29500, .is_server = rank == 0});
