@@ -514,6 +514,32 @@ TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
 }
 
 // On all ranks, before anything is issued.
+TEST(ProcessGroup, AnUndefinedTensorIsAnErrorThatNamesTheOperation) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor none;
+    const ls::Tensor one = ones(group, {1});
+    const std::vector<ls::Tensor> two{one, none};
+    const std::vector<ls::Tensor> mine = group.rank() == 0 ? two : std::vector<ls::Tensor>();
+    const auto names = [](const char* operation, const char* what, const auto& body) {
+      EXPECT_TRUE(throws<ls::ValueError>(body, operation, what, "undefined"));
+    };
+    names("all_reduce", "the tensor", [&] { (void)group.all_reduce(none); });
+    names("broadcast", "the tensor", [&] { (void)group.broadcast(none); });
+    names("reduce", "the tensor", [&] { (void)group.reduce(none, 0, dist::ReduceOp::avg); });
+    names("all_gather", "outputs[1]", [&] { (void)group.all_gather(two, one); });
+    names("all_gather", "the tensor", [&] { (void)group.all_gather({one, one}, none); });
+    names("all_gather_into_tensor", "output",
+          [&] { (void)group.all_gather_into_tensor(none, one); });
+    names("reduce_scatter", "inputs[1]", [&] { (void)group.reduce_scatter(one, two); });
+    names("reduce_scatter_tensor", "output", [&] { (void)group.reduce_scatter_tensor(none, one); });
+    names("scatter", "the tensor", [&] { (void)group.scatter(none, mine); });
+    names("gather", "the tensor", [&] { (void)group.gather(none, mine); });
+    names("send", "the tensor", [&] { (void)group.send(none, 0); });
+    names("recv", "the tensor", [&] { (void)group.recv(none, 0); });
+    group.barrier().wait();
+  });
+}
+
 TEST(ProcessGroup, WhatIsWrittenHasMemoryForEachOfItsElements) {
   dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
     const int root = group.rank();

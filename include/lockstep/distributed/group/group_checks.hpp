@@ -20,8 +20,9 @@
 // Checks of a collective's arguments that a rank makes without the others.
 namespace lockstep::distributed::detail {
 
-// Throws for a sparse tensor.
+// Throws for an undefined or a sparse tensor.
 inline void check_dense(const char* operation, const Tensor& tensor) {
+  lockstep::detail::check_defined(operation, "the tensor", tensor);
   check<ValueError>(!tensor.is_sparse(), operation,
                     ": expected a dense tensor, got a sparse one of shape ", tensor.sizes());
 }
@@ -50,7 +51,10 @@ inline void check_list(const char* operation, const char* what, const std::vecto
                        const Tensor& part, int size) {
   check<ValueError>(list.size() == static_cast<std::size_t>(size), operation, ": expected ", size,
                     " tensors as ", what, ", one for each rank, got ", list.size());
+  check_dense(operation, part);
   for (std::size_t i = 0; i < list.size(); ++i) {
+    check<ValueError>(list[i].defined(), operation, ": ", what, '[', i,
+                      "] is undefined: made without a value, or moved from");
     check<ShapeError>(list[i].sizes() == part.sizes(), operation, ": ", what, '[', i,
                       "] is of shape ", list[i].sizes(), ", but expected ", part.sizes());
     check<DtypeError>(list[i].dtype() == part.dtype(), operation, ": ", what, '[', i, "] is of ",
@@ -73,6 +77,8 @@ inline void check_root_list(const char* operation, const char* what,
 // Throws unless `whole` has as many elements as `size` parts, and the dtype and device of `part`.
 inline void check_whole(const char* operation, const char* what, const Tensor& whole,
                         const char* part_name, const Tensor& part, int size) {
+  lockstep::detail::check_defined(operation, what, whole);
+  lockstep::detail::check_defined(operation, part_name, part);
   check<ShapeError>(whole.numel() == part.numel() * size, operation, ": the ", what, " of shape ",
                     whole.sizes(), " has ", whole.numel(), " elements, but ", size, " ranks with ",
                     part_name, "s of shape ", part.sizes(), " make ", part.numel() * size);

@@ -109,8 +109,8 @@ LOCKSTEP_INLINE Work ProcessGroup::issue(const char* operation, detail::Collecti
                                          const detail::Parts& reads,
                                          const detail::Parts& writes) const {
   for (const Tensor& tensor : writes.tensors) detail::check_written(operation, tensor);
-  if (detail::reduces(collective)) detail::check_reducible(operation, part, op);
   for (const Tensor& tensor : reads.tensors) detail::check_dense(operation, tensor);
+  if (detail::reduces(collective)) detail::check_reducible(operation, part, op);
   detail::check_outputs_apart(operation, writes.tensors);
   detail::check_in_place(operation, reads, writes, rank());
   const detail::Call call{.collective = collective,
