@@ -176,6 +176,17 @@ TEST(Uninitialized, ZeroGradLeavesItAlone) {
   EXPECT_TRUE(net.second.weight.is_uninitialized());
 }
 
+TEST(Uninitialized, MovesWithItsModule) {
+  const Net net;
+  const Tensor handle = net.second.weight;
+  to(net, "cpu:1");
+  EXPECT_TRUE(net.second.weight.is_uninitialized());
+  EXPECT_TRUE(net.second.weight.requires_grad());
+  net.second.weight.materialize({2});
+  EXPECT_EQ(handle.sizes(), (Shape{2}));
+  EXPECT_EQ(handle.device(), Device("cpu:1"));
+}
+
 TEST(Uninitialized, LoadingGivesItAShape) {
   const Net source;
   source.second.weight.set_data(tensor({5.0F, 6.0F}));

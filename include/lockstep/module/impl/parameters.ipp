@@ -169,9 +169,10 @@ LOCKSTEP_INLINE void to(const detail::TensorWalk& module, Device device) {
           "to: expected dense parameters and buffers, got a sparse one of shape ", tensor.sizes(),
           " on ", tensor.device());
     }
-    check<AutogradError>(tensor.is_leaf(), "to: a tensor of shape ", tensor.sizes(), " on ",
-                         tensor.device(),
-                         " is the result of a recorded operation: only leaves are moved");
+    if (!tensor.is_leaf()) {  // (An uninitialised one has no shape to be named.)
+      detail::fail<AutogradError>("to: a tensor of shape ", tensor.sizes(), " on ", tensor.device(),
+                                  " is the result of a recorded operation: only leaves are moved");
+    }
     const Tensor grad = tensor.grad();
     if (grad.defined()) {
       detail::check_gradient("to: a gradient", grad, "belongs to a parameter", tensor);
