@@ -149,6 +149,19 @@ TEST(ParameterGroups, AreWrittenAsStructs) {
   EXPECT_TRUE(throws<IndexError>([&] { (void)sgd.parameters(3); }, "SGD: group 3"));
 }
 
+TEST(ParameterGroups, MayBeWithoutParameters) {
+  const Net net;
+  optim::SGD sgd{{{.params = {}}, {.params = {net.head.bias}, .lr = 0.5}}, {.lr = 1}};
+  give_gradient(net.head.bias, {1});
+  sgd.step();
+  EXPECT_EQ(values_of(net.head.bias), Values{2.5});
+  EXPECT_TRUE(throws<ValueError>(
+      [] {
+        optim::SGD{{{.params = {}}, {.params = {}}}, {.lr = 1}};
+      },
+      "SGD: the list of parameters is empty"));
+}
+
 TEST(ParameterGroups, CanBeAddedAfterTheFirstSteps) {
   const Net net;
   optim::SGD sgd{parameters(net.head), {.lr = 1, .momentum = 0.5}};

@@ -121,7 +121,7 @@ LOCKSTEP_INLINE void Optimizer::append(const ParameterList& list, bool one_of_se
 }
 
 LOCKSTEP_INLINE void Optimizer::check_not_moved() const {
-  check<ValueError>(!parameters_.empty(), name_, ": it has been moved from");
+  check<ValueError>(!ends_.empty(), name_, ": it has been moved from");
 }
 
 LOCKSTEP_INLINE void Optimizer::check_group(std::size_t group) const {
