@@ -12,7 +12,8 @@
 //
 // Each function overwrites the tensor in place, whether it requires gradients or not, and returns
 // it; that counts as a change, and is not recorded. Random numbers are drawn on the host in
-// row-major order, so that every device and dtype gets the same ones up to rounding.
+// row-major order, so that every device and dtype gets the same ones up to rounding, but that a
+// uniform one that would be rounded up to its upper bound becomes the lower one.
 //
 // **Torch counterpart.** torch.nn.init.
 // **Threads and exceptions.** A DtypeError for random values in a tensor of integers, a ValueError
