@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -121,6 +122,21 @@ TEST(Collate, KeepsTheStructureOfSamples) {
   EXPECT_EQ(values_of<float>(std::get<1>(variant)), (std::vector<float>{8, 9}));
   EXPECT_EQ(values_of<std::int64_t>(flags[0]), (std::vector<std::int64_t>{1, 0}));
   EXPECT_EQ(values_of<std::int64_t>(colours), (std::vector<std::int64_t>{3, 7}));
+}
+
+struct FromTheLast {
+  std::map<std::string, Tensor, std::greater<>> parts;
+};
+
+TEST(Collate, MapsKeepTheirOrder) {
+  const FromTheLast sample{{{"a", lockstep::tensor({1.0F})}, {"b", lockstep::tensor({2.0F})}}};
+  const FromTheLast batch = collate(std::vector{sample, sample});  // and so the struct stays one
+  EXPECT_EQ(batch.parts.begin()->first, "b");
+  using Ordered = std::map<int, int, bool (*)(int, int)>;
+  const Ordered ordered({{1, 5}, {2, 6}}, [](int a, int b) { return a > b; });
+  const auto numbers = collate(std::vector{ordered, ordered});
+  EXPECT_EQ(numbers.begin()->first, 2);
+  EXPECT_EQ(values_of<std::int64_t>(numbers.at(1)), (std::vector<std::int64_t>{5, 5}));
 }
 
 TEST(Collate, NothingStaysNothing) {

@@ -123,12 +123,23 @@ auto collate_children(std::vector<std::vector<T>>& samples, const nested::Path& 
   return batch;
 }
 
+// The batch of such maps, as yet without keys: it has their order, or their hashes.
+template <class Key, class T, class Order, class Allocator>
+auto empty_batch(const std::map<Key, T, Order, Allocator>& sample) {
+  return std::map<Key, BatchOf<T>, Order>(sample.key_comp());
+}
+template <class Key, class T, class Hash, class Equal, class Allocator>
+auto empty_batch(const std::unordered_map<Key, T, Hash, Equal, Allocator>& sample) {
+  return std::unordered_map<Key, BatchOf<T>, Hash, Equal>(0, sample.hash_function(),
+                                                          sample.key_eq());
+}
+
 template <template <class...> class Map, class Key, class T, class... More>
 requires std::same_as<Map<Key, T, More...>, std::map<Key, T, More...>> ||
     std::same_as<Map<Key, T, More...>, std::unordered_map<Key, T, More...>>
 auto collate_children(std::vector<Map<Key, T, More...>>& samples, const nested::Path& path) {
   check_alike(samples, path, "the number of keys", [](const auto& map) { return map.size(); });
-  Map<Key, BatchOf<T>> batch;
+  auto batch = empty_batch(samples[0]);
   nested::for_each_child(samples[0], [&](std::string_view name, auto&, const auto& step) {
     const auto find = [&](auto& sample) -> T& {
       const auto found = sample.find(step.key);
