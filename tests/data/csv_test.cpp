@@ -178,6 +178,9 @@ TEST_F(Csv, MissingValuesAreErrorsOrNan) {
   const CsvTable blanks =
       read("a,b\n 1 ,\t-999\n", {.missing = CsvMissing::nan, .missing_values = {"-999", "\t1"}});
   for (const float value : values_of<float>(blanks.columns())) EXPECT_TRUE(std::isnan(value));
+  const CsvTable quoted =
+      read("a\n\"no \"\"a\"\"\"\n", {.missing = CsvMissing::nan, .missing_values = {"no \"a\""}});
+  EXPECT_TRUE(std::isnan(values_of<float>(quoted.column("a"))[0]));
   const CsvTable numbers = read("a\n-999\n7\n", {.missing_values = {"NA", "-998"}});
   EXPECT_EQ(values_of<float>(numbers.column("a")), (std::vector<float>{-999, 7}));
   EXPECT_TRUE(throws<DataError>([&] { table.column("b", Dtype::i64); },

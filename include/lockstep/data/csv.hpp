@@ -51,7 +51,8 @@ class CsvColumn {
 //
 // Columns of numbers are f32 (or f64, i64, i32), rows × columns if several are asked for at once.
 // An empty field, or one of `missing_values`, is a missing value: a DataError or, if asked for,
-// NaN, which only f32 and f64 have. Holds a handle: copies share the file's text.
+// NaN, which only f32 and f64 have. Empty lines are passed over, also in a file of one column.
+// Holds a handle: copies share the file's text.
 //
 // **Torch counterpart.** None; what pandas.read_csv is used for beside torch.
 // **Devices and streams.** Tensors are on `cpu`.

@@ -118,11 +118,13 @@ LOCKSTEP_INLINE std::size_t CsvTable::number_of(const CsvColumn& column) const {
 
 template <class T>
 T CsvTable::number(std::size_t row, std::size_t column) const {
-  const std::string_view field = detail::without_blanks(rows_->unquoted(row, column));
   T value{};
-  const std::errc error = detail::parse_number(field, value);
+  const std::errc error =
+      detail::parse_number(detail::without_blanks(rows_->unquoted(row, column)), value);
   if (error == std::errc() && options_.missing_values.empty()) [[likely]]
     return value;
+  const std::string text = rows_->text(row, column);
+  const std::string_view field = detail::without_blanks(text);
   const auto is_field = [field](std::string_view listed) {
     return detail::without_blanks(listed) == field;
   };
