@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
@@ -163,6 +166,17 @@ TEST(OptimizerState, AnUninitializedEntryIsListedAmongWhatDoesNotFit) {
   EXPECT_TRUE(throws<ModuleError>([&] { adam.load_state_dict(dict); },
                                   "param_groups.0.params is uninitialized",
                                   "param_groups.0.lr is uninitialized"));
+}
+
+TEST(OptimizerState, ASparseEntryIsListedAmongWhatDoesNotFit) {
+  optim::Adam adam{two_parameters()};
+  train(adam, 0, 1);
+  StateDict dict = adam.state_dict();
+  const Tensor rows = tensor<std::int64_t>({0}).reshape({1, 1});
+  set(dict, "state.0.exp_avg", sparse_coo_tensor(rows, ones({1, 2}), {1, 2}));
+  set(dict, "param_groups.0.lr", sparse_coo_tensor(rows, ones({1}), {1}));
+  EXPECT_TRUE(throws<ModuleError>([&] { adam.load_state_dict(dict); },
+                                  "param_groups.0.lr is sparse", "state.0.exp_avg is sparse"));
 }
 
 TEST(OptimizerState, StepsMayBeOfF32AsTorchsAre) {

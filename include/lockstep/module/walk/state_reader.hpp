@@ -70,8 +70,8 @@ class StateReader {
   void finish() const;
 
  private:
-  // The tensor of this name. If the dict has none, or one that is not initialised, notes that and
-  // returns an undefined one.
+  // The tensor of this name. If the dict has none, or one that is not initialised or is sparse,
+  // notes that and returns an undefined one.
   Tensor take(const std::string& name);
 
   std::string_view what_;

@@ -92,6 +92,8 @@ LOCKSTEP_INLINE Tensor StateReader::take(const std::string& name) {
     missing_.push_back(name);
   } else if (is_uninitialized(entry.mapped())) {
     misfit(name, "is uninitialized");
+  } else if (entry.mapped().is_sparse()) {
+    misfit(name, "is sparse");
   } else {
     return entry.mapped();
   }
