@@ -3,6 +3,9 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/optim/clip_grad.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
@@ -69,6 +72,15 @@ TEST(ClipGradNorm, ScalesGradientsInHalfPrecision) {
   optim::clip_grad_norm_({c}, 1.5);
   EXPECT_EQ(c.grad().item(), 1.5);
   EXPECT_EQ(c.grad().dtype(), Dtype::f16);
+}
+
+TEST(ClipGradNorm, ScalesAGradientWithStridesInPlace) {
+  const Parameter parameter{zeros({2, 2}, {.dtype = Dtype::f64})};
+  const Tensor gradient = transpose(tensor({2.0, 0.0, 4.0, 4.0}).reshape({2, 2}), 0, 1);
+  parameter.set_grad(gradient);
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(std::vector<Parameter>{parameter}, 3), 6);
+  EXPECT_TRUE(parameter.grad().is_same(gradient));
+  EXPECT_NEAR(gradient.sum().item(), 5, 1e-5);
 }
 
 TEST(ClipGradNorm, ScalesElementsThatAreOneAnotherOnce) {

@@ -160,6 +160,16 @@ TEST(Optimizer, ZeroGradCanZeroInPlace) {
   EXPECT_EQ(values_of(grad), (Values{0, 0}));
 }
 
+TEST(Optimizer, ZeroGradZerosAGradientWithStridesInPlace) {
+  const Parameter parameter{zeros({2, 2})};
+  optim::SGD sgd{std::vector{parameter}};
+  const Tensor grad = transpose(ones({2, 2}), 0, 1);
+  parameter.set_grad(grad);
+  sgd.zero_grad(false);
+  EXPECT_TRUE(parameter.grad().is_same(grad));
+  EXPECT_EQ(values_of(grad), (Values{0, 0, 0, 0}));
+}
+
 TEST(Optimizer, ZeroGradDoesNotWriteIntoARecordedGradient) {
   const Parameter parameter = make_parameter({1});
   optim::SGD sgd{std::vector{parameter}};

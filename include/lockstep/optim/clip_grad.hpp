@@ -11,7 +11,8 @@ namespace lockstep::optim {
 //
 // The norm is summed in f64. The factor is max_norm / (norm + 1e-6) if that is below 1; parameters
 // without a gradient are left out. A norm that is not finite makes gradients that are not, unless
-// `error_if_nonfinite` asks for an error. A sparse gradient is coalesced first.
+// `error_if_nonfinite` asks for an error. A sparse gradient is coalesced first, and one of which
+// several elements are one in memory, such as an expanded one, gives way to a copy.
 //
 // **Torch counterpart.** torch.nn.utils.clip_grad_norm_ with norm_type = 2.
 // **Devices and streams.** Gradients may be on several devices; each is read and scaled on the

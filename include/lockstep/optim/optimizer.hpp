@@ -69,7 +69,8 @@ class Optimizer {
   double initial_lr(std::size_t group);
 
   // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
-  // or zeros in place if `set_to_none` is false (no rows, if it is sparse).
+  // or zeros in place if `set_to_none` is false (no rows, if it is sparse; other zeros, if it is
+  // recorded or several of its elements are one in memory).
   //
   // **Torch counterpart.** Optimizer.zero_grad.
   void zero_grad(bool set_to_none = true);

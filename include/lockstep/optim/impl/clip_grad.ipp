@@ -10,6 +10,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/clip_grad.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -37,7 +38,7 @@ LOCKSTEP_INLINE double clip_grad_norm_(const ParameterList& parameters, double m
       const Tensor coalesced = gradient.coalesce();
       if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
       gradient = coalesced.values();
-    } else if (!gradient.is_contiguous()) {  // or several elements may be one in memory
+    } else if (detail::repeats_elements(gradient)) {
       gradient = gradient.contiguous();
       parameter.set_grad(gradient);
     }

@@ -36,10 +36,12 @@ LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {
       parameter.set_grad({});
     } else if (grad.is_sparse()) {
       parameter.set_grad(detail::empty_sparse(grad.sizes(), grad.options()));
-    } else if (grad.requires_grad() || !grad.is_contiguous()) {
+    } else if (grad.requires_grad() || detail::repeats_elements(grad)) {
       parameter.set_grad(zeros(grad.sizes(), grad.options()));
-    } else {
+    } else if (grad.is_contiguous()) {
       detail::fill(grad, 0);
+    } else {
+      detail::copy_into(grad, zeros(grad.sizes(), grad.options()));
     }
   }
 }
