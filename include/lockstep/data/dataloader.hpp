@@ -38,9 +38,9 @@ struct DataLoaderOptions {
 //
 // Each begin() starts a pass, an epoch, of its own. The samples of a pass and their order depend on
 // the sampler and the number of the epoch alone, with `shuffle` on the seed, too: the same on every
-// machine and with any number of workers, another one in each epoch. What is random about the
-// samples (RandomSampleDataset) depends on the same; a sample that a pass visits twice is drawn
-// anew.
+// machine and with any number of workers, and with `shuffle` another one in each epoch. What is
+// random about the samples (RandomSampleDataset) depends on the same; a sample that a pass visits
+// twice is drawn anew.
 //
 // Batches are collated samples, or what the dataset's get_batch returns; with a `collate_fn`, what
 // that makes of a std::vector of the samples. The dataset is taken over; those of this library are

@@ -20,9 +20,9 @@ struct DistributedSamplerOptions {
 //
 // Where the samples cannot be divided evenly, the first ones of the epoch's order are given out
 // once more until they can or, with drop_last, the last ones are left out. The order is the same in
-// all ranks, another one in each epoch, and independent of their number; rank r gets each
-// num_replicas-th sample of it, from the r-th on. The epoch is the loader's, so there is none to
-// set here; loaders in all ranks have to be at the same one.
+// all ranks, with `shuffle` another one in each epoch, and independent of their number; rank r gets
+// each num_replicas-th sample of it, from the r-th on. The epoch is the loader's, so there is none
+// to set here; loaders in all ranks have to be at the same one.
 //
 // **Torch counterpart.** torch.utils.data.DistributedSampler, with set_epoch done by the loader;
 // the orders differ.

@@ -16,8 +16,9 @@
 // uniform one that would be rounded up to its upper bound becomes the lower one.
 //
 // **Torch counterpart.** torch.nn.init.
-// **Threads and exceptions.** A DtypeError for random values in a tensor of integers, a ValueError
-// for an argument outside its range; the tensor is then as it was.
+// **Threads and exceptions.** A DtypeError for random values in a tensor of integers, and for
+// bounds that the tensor's dtype does not reach, a ValueError for an argument outside its range;
+// the tensor is then as it was.
 namespace lockstep::nn::init {
 
 // Which of a weight's connections decide its scale: the inputs, so that values keep their variance
