@@ -150,6 +150,15 @@ TEST(Criterion, WhichOutputOrLossIsUndefined) {
                                      "replica 1"));
 }
 
+TEST(Criterion, ALossWithoutElementsIsNoSingleValue) {
+  struct Nothing {
+    ls::Tensor forward(const ls::Tensor&) const { return ls::zeros({INT64_MAX, 4, 0}); }
+  };
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{Nothing{}};
+  EXPECT_TRUE(throws<ls::ShapeError>([&] { criterion(model(x5())); }, "0 values", "cpu:0"));
+}
+
 TEST(Criterion, TargetsOfAnotherLength) {
   ls::DataParallelModel model{Identity{}, first_devices(2)};
   ls::DataParallelCriterion criterion{MeanOfDifference{}};

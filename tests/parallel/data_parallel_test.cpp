@@ -674,6 +674,18 @@ TEST(DataParallel, ScatteredAndPlainArgumentsMeetAlongAnyDim) {
             (Values{2, 4, 6, 8, 10, 12}));
 }
 
+TEST(DataParallel, PartsOfNothingMayHaveMoreRowsThanANumberHolds) {
+  struct Fours {
+    ls::Tensor forward(const ls::Tensor&, const ls::Tensor&) const { return ls::full({}, 4); }
+  };
+  const ls::DataParallelOptions mean{.scalar_outputs = ls::Reduction::mean};
+  ls::DataParallel model{Fours{}, first_devices(2), mean};
+  const ls::Scattered<ls::Tensor> parts({ls::zeros({INT64_MAX, 0}, {.device = "cpu:0"}),
+                                         ls::zeros({INT64_MAX, 0}, {.device = "cpu:1"})});
+  EXPECT_EQ(model(parts, ls::Tensor()).item(), 4);
+  EXPECT_TRUE(throws<ls::ValueError>([&] { model(parts, ls::ones({2})); }, "args[1] has 2 rows"));
+}
+
 TEST(DataParallel, AnUndefinedTensorStaysUndefinedEverywhere) {
   struct Optional {
     ls::Tensor forward(const ls::Tensor& x, const ls::Tensor& mask) const {

@@ -108,6 +108,8 @@ TEST(Scatter, S11ChunksOfNothingMayBeOfAnySizes) {
     const auto chunks = ls::scatter(ls::zeros(shape), first_devices(2));
     EXPECT_EQ(ls::gather(chunks, "cpu").sizes(), shape);
   }
+  const auto views = ls::scatter(ls::zeros({6, kLarge, 2, 0}, {.device = "cpu:1"}), {0, 1});
+  EXPECT_EQ(views[1].sizes(), (ls::Shape{3, kLarge, 2, 0}));
 }
 TEST(Scatter, S12AlongAnInnerDimension) {
   const ls::Tensor x = rows(6, 4).reshape({2, 3, 4});
@@ -456,6 +458,14 @@ TEST(Gather, G19ShapesThatDoNotFit) {
         ls::gather(std::vector<ls::Tensor>{rows(2), rows(3)}, "cpu", 1);
       },
       "index 1", "[3, 2]", "[2, 2]"));
+}
+TEST(Gather, RowsThatNoNumberHoldsAddedUpAreAnError) {
+  const ls::Tensor x = ls::zeros({INT64_MAX, 0});
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [&] {
+        ls::gather(std::vector<ls::Tensor>{x, x}, "cpu");
+      },
+      "index 1", "[9223372036854775807, 0]"));
 }
 TEST(Gather, G21NothingToGather) {
   EXPECT_TRUE(

@@ -57,10 +57,10 @@ Reduction reduction_of(const C& criterion) {
 }
 
 template <TensorLike T>
-std::int64_t count_elements(const T& tensor) {
-  std::int64_t count = 1;
+std::uint64_t count_elements(const T& tensor) {
+  std::uint64_t count = 1;  // unsigned, as sizes before one that is 0 may overflow
   for (std::int64_t d = 0; d < tensor_traits<T>::dim(tensor); ++d) {
-    count *= tensor_traits<T>::size(tensor, d);
+    count *= static_cast<std::uint64_t>(tensor_traits<T>::size(tensor, d));
   }
   return count;
 }
@@ -158,7 +158,7 @@ class DataParallelCriterion {
       check<ValueError>(tensor_traits<Loss>::defined(losses[i]),
                         "DataParallelCriterion: the criterion gave an undefined tensor on ",
                         devices[i], ", replica ", i);
-      const std::int64_t elements = detail::count_elements(losses[i]);
+      const std::uint64_t elements = detail::count_elements(losses[i]);
       check<ShapeError>(elements == 1 || reduction == Reduction::none,
                         "DataParallelCriterion: the criterion gave ", elements, " values on ",
                         devices[i], "; expected a single value");

@@ -98,13 +98,11 @@ namespace detail::nested {
 
 // The share that each of several parts has in all rows; equal shares where there are no rows.
 inline std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts) {
-  std::int64_t total = 0;
-  for (const std::int64_t n : rows) total += n;
+  double total = 0;
+  for (const std::int64_t n : rows) total += static_cast<double>(n);
   if (total == 0) return std::vector<double>(parts, 1 / static_cast<double>(parts));
   std::vector<double> weights;
-  for (const std::int64_t n : rows) {
-    weights.push_back(static_cast<double>(n) / static_cast<double>(total));
-  }
+  for (const std::int64_t n : rows) weights.push_back(static_cast<double>(n) / total);
   return weights;
 }
 

@@ -45,7 +45,9 @@ struct GatherPlan {
       }
       check<ShapeError>(tensor.sizes() == expected, "gather: input tensor at index ", i,
                         " has invalid shape ", tensor.sizes(), ", but expected ", expected);
-      rows += rows_of(tensor);
+      check<ShapeError>(!__builtin_add_overflow(rows, rows_of(tensor), &rows),
+                        "gather: no number holds the sizes of dimension ", along,
+                        " added up: input tensor at index ", i, " is of shape ", tensor.sizes());
     }
     shape[along] = rows;
   }

@@ -77,13 +77,12 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter(const Tensor& tensor,
   transfers.reserve(sizes.size());
   std::int64_t start = 0;
   for (std::size_t i = 0; i < sizes.size(); start += sizes[i], ++i) {
-    Shape shape = tensor.sizes();
-    shape[along] = sizes[i];
     if (devices[i] == tensor.device()) {
-      const std::int64_t offset = tensor.impl()->offset + start * tensor.strides()[along];
-      chunks.push_back(lockstep::detail::make_view(tensor, shape, tensor.strides(), offset));
+      chunks.push_back(lockstep::detail::part_of(tensor, along, start, sizes[i]));
       continue;
     }
+    Shape shape = tensor.sizes();
+    shape[along] = sizes[i];
     const bool stream_given = !streams.empty() && streams[i];
     const detail::Transfer& transfer =
         transfers.emplace_back(stream_given ? *streams[i] : copy_stream(devices[i]));

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 namespace lockstep::detail::nested {
@@ -56,7 +55,9 @@ LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t parts_without_rows) {
       check<ValueError>(sizes_.size() == count, rows_path_, " has ", *rows_, " rows along dim ",
                         dim_, ", which make ", sizes_.size(), " parts, but ", parts_path_, " has ",
                         count);
-      const auto total = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
+      // (Parts without elements may have more rows together than a number holds.)
+      std::int64_t total = 0;
+      for (const std::int64_t rows : sizes_) total += std::min(rows, INT64_MAX - total);
       check<ValueError>(total == *rows_, "arguments disagree in length along dim ", dim_, ": ",
                         rows_path_, " has ", *rows_, " rows, but ", parts_path_, " has ", total,
                         " over its ", count, " parts");
