@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
@@ -160,6 +162,17 @@ TEST(To, WhatCannotBeMovedLeavesEverythingWhereItWas) {
   EXPECT_THROW(to(pair, "cpu:1"), ShapeError);
   EXPECT_EQ(pair.first.device(), Device());
   EXPECT_EQ(pair.second.device(), Device());
+}
+
+TEST(To, GradientsMovedInInferenceModeCanBeChangedAfterwards) {
+  const Scale scale;
+  scale.weight.set_grad(ones(scale.weight.sizes()));
+  {
+    const InferenceModeGuard guard;
+    to(scale, "cpu:0");
+  }
+  EXPECT_FALSE(scale.weight.grad().is_inference());
+  scale.weight.grad().zero_();
 }
 
 TEST(To, LeavesWhatIsThereAlready) {

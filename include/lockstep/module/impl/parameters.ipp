@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -161,6 +162,7 @@ LOCKSTEP_INLINE void to(const detail::TensorWalk& module, Device device) {
     if (tensor.is_sparse()) return detail::concatenated({tensor}, device);
     return detail::copy_as(tensor, {.dtype = tensor.dtype(), .device = device});
   };
+  const InferenceModeGuard normal(false);  // gradients outlive the mode that this call is in
   std::vector<Move> moves;
   const auto plan = [&](const Tensor& tensor) {
     if (tensor.device() == device) return;
