@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace ls = lockstep;
@@ -125,6 +126,14 @@ TEST(Hooks, APreHookMayReturnTheOneArgument) {
   auto shifted = ls::register_forward_pre_hook(
       L0{}, [](const L0&, const auto& inputs) { return std::get<0>(inputs) + 1; });
   EXPECT_EQ(shifted(x5()).to_vector<double>()[0], 1.5 + 3);
+  using Pair = std::pair<int, int>;
+  auto swapped =
+      ls::register_forward_pre_hook([](const Pair& pair) { return pair.first - pair.second; },
+                                    [](const auto&, const auto& inputs) {
+                                      const Pair& pair = std::get<0>(inputs);
+                                      return Pair{pair.second, pair.first};
+                                    });
+  EXPECT_EQ(swapped(Pair{1, 3}), 2);
 }
 
 }  // namespace hooks_test

@@ -5,6 +5,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -105,6 +106,12 @@ consteval void require_callable() {
                 "lockstep: a pointer to a module is no module: give the module itself, *pointer (a "
                 "copy of it shares its parameters)");
 }
+
+// Whether T is a list of arguments.
+template <class T>
+inline constexpr bool is_tuple = false;
+template <class... Args>
+inline constexpr bool is_tuple<std::tuple<Args...>> = true;
 
 // Calls the module: its forward if that takes the arguments, else its operator(). The module need
 // not be copyable, and it may be a function.

@@ -33,7 +33,7 @@ class HookedModule {
     if constexpr (std::is_void_v<Changed>) {
       call();
       return forward_then_hook(args...);
-    } else if constexpr (requires(Changed changed) { std::tuple_cat(changed); }) {
+    } else if constexpr (detail::is_tuple<std::remove_cvref_t<Changed>>) {
       return std::apply(
           [this](const auto&... changed) { return this->forward_then_hook(changed...); }, call());
     } else {

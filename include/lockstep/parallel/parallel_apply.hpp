@@ -35,11 +35,6 @@ namespace lockstep {
 
 namespace detail {
 
-template <class T>
-inline constexpr bool is_tuple = false;
-template <class... Args>
-inline constexpr bool is_tuple<std::tuple<Args...>> = true;
-
 // Calls a module with its part of each list of inputs, as apply_all's `parts_of` gives them. A
 // first part that is a tuple is the argument list, any other is the only argument; keyword
 // arguments, if there are any, come last.
