@@ -101,6 +101,13 @@ TEST(Criterion, ASumIsAdded) {
       10.0);
 }
 
+struct SumForAll {
+  inline static ls::Reduction reduction = ls::Reduction::sum;
+  ls::Tensor forward(const ls::Tensor& output, const ls::Tensor& target) const {
+    return (output - target).sum();
+  }
+};
+
 TEST(Criterion, TakesTheReductionOfItsCriterion) {
   ls::DataParallelModel model{Identity{}, first_devices(2)};
   const ls::Tensor x = f64({1, 2, 3}, {3});
@@ -111,6 +118,8 @@ TEST(Criterion, TakesTheReductionOfItsCriterion) {
   EXPECT_EQ(none(model(x), zero).to_vector<double>(), (Values{1, 2, 3}));
   none.module().reduction = ls::Reduction::mean;
   EXPECT_EQ(none(model(x), zero).item(), 2.0);
+  ls::DataParallelCriterion shared{SumForAll{}};
+  EXPECT_EQ(shared(model(x), zero).item(), 6.0);
   ls::DataParallelCriterion given{ls::nn::L1Loss{}, ls::Reduction{}};
   EXPECT_EQ(given(model(x), zero).item(), 2.0);
 }

@@ -46,7 +46,7 @@ Device device_of_output(const T& output, std::size_t i) {
 template <class C>
 Reduction reduction_of(const C& criterion) {
   if constexpr (requires {
-                  { criterion.reduction } -> std::same_as<const Reduction&>;
+                  { criterion.reduction } -> std::convertible_to<Reduction>;
                 }) {
     return criterion.reduction;
   } else if constexpr (HasWrappedModule<C>) {
