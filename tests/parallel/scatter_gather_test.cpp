@@ -375,6 +375,22 @@ TEST(Gather, G13G18PlainStructs) {
     EXPECT_EQ(whole.q.device(), target);
   }
 }
+// A part of a module that may also be an argument: the hook leaves out what is not saved.
+struct WithHook {
+  ls::Tensor kept;
+  ls::Tensor passing;
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("kept", self.kept);
+  }
+};
+TEST(Gather, AStructsHookForModulesLeavesNothingOut) {
+  const auto parts = ls::scatter(WithHook{rows(5), rows(5)}, first_devices(2));
+  EXPECT_EQ(parts[1].passing.sizes(), (ls::Shape{2, 2}));
+  EXPECT_EQ(ls::gather(parts.parts(), "cpu").passing.to_vector<double>(),
+            rows(5).to_vector<double>());
+}
+
 TEST(Gather, G14ListsOfDifferentLength) {
   const std::vector<std::vector<ls::Tensor>> parts = {{rows(2), rows(2)}, {rows(2)}};
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); }, "2 elements", "replica 1"));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/structure.hpp>
 #include <lockstep/parallel/replicas/shared_by_replicas.hpp>
@@ -22,7 +21,7 @@ concept PlainValue =
 
 // Calls `visit(leaf, path)` for every tensor in `value` that is defined, in an order that depends
 // on the structure alone. `value` may be const or not; what is neither tensor nor structure is
-// passed over, and of a plain struct with the hook what this does not list.
+// passed over. The hook visit_members, which says what belongs to a module, does not count here.
 template <class T, class Visit>
 void for_each_leaf(T& value, const Path& path, Visit& visit) {
   using Plain = std::remove_const_t<T>;
@@ -36,10 +35,6 @@ void for_each_leaf(T& value, const Path& path, Visit& visit) {
     for_each_leaf(
         static_cast<std::conditional_t<std::is_const_v<T>, const Tensor&, Tensor&>>(value), path,
         visit);
-  } else if constexpr (form_of<Plain> == Form::members && HasVisitMembers<Plain>) {
-    for_each_member(value, [&](std::string_view name, auto& member) {
-      for_each_leaf(member, Path(path, name), visit);
-    });
   } else {
     for_each_child(value, [&](const auto& name, auto& child, const auto& /*step*/) {
       for_each_leaf(child, Path(path, name), visit);
