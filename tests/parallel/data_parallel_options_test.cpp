@@ -177,6 +177,21 @@ TEST(DataParallelBuffers, MergedAreWeightedWithTheRows) {
   EXPECT_EQ(model.module().mean.to_vector<double>(), Values{2.25});
 }
 
+TEST(DataParallelBuffers, ThoseThatForwardReplacesAreMergedAsWell) {
+  struct First {
+    ls::Buffer row{f64({0}, {1})};
+    ls::Tensor forward(const ls::Tensor& x) const {
+      row.set_data(x.narrow(0, 0, 1));
+      return x;
+    }
+  };
+  ls::DataParallel model{First{}, first_devices(2), {.buffers = ls::ReplicaBuffers::merged}};
+  const ls::Tensor x = f64({1, 2, 7}, {3}, model.devices()[0]);
+  model(x);
+  EXPECT_DOUBLE_EQ(model.module().row.item(), 3);
+  EXPECT_EQ(x.to_vector<double>(), (Values{1, 2, 7}));
+}
+
 // Which branch a call takes, as seen from what it costs: copies, and threads that ran it.
 struct Cost {
   std::uint64_t copies;

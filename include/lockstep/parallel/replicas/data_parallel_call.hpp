@@ -35,7 +35,7 @@ class BufferMerge {
     for (std::size_t i = 0; i < replicas.count; ++i) {
       std::vector<Copy>& copies = copies_.emplace_back();
       for (const Buffer& buffer : lockstep::buffers(replicas[i])) {
-        copies.push_back({buffer, buffer.version()});
+        copies.push_back({buffer, buffer.version(), buffer.impl()->replaced});
       }
     }
   }
@@ -49,11 +49,16 @@ class BufferMerge {
       bool changed = false;
       for (const std::vector<Copy>& copies : copies_) {
         parts.push_back(copies[j].buffer);
-        changed = changed || copies[j].buffer.version() != copies[j].version;
+        changed =
+            changed || copies[j].is_replaced() || copies[j].buffer.version() != copies[j].version;
       }
       if (!changed || !is_floating_point(originals_[j].dtype())) continue;
-      copy_into(originals_[j],
-                nested::weighted_sum(std::move(parts), weights, originals_[j].device()));
+      const Tensor mean = nested::weighted_sum(std::move(parts), weights, originals_[j].device());
+      if (copies_[0][j].is_replaced()) {
+        originals_[j].set_data(mean);  // the memory may be that of an argument by now
+      } else {
+        copy_into(originals_[j], mean);
+      }
     }
   }
 
@@ -61,6 +66,10 @@ class BufferMerge {
   struct Copy {
     Buffer buffer;
     std::uint64_t version;
+    std::uint32_t replaced;
+
+    // Whether forward has given it other memory, by set_data.
+    bool is_replaced() const { return buffer.impl()->replaced != replaced; }
   };
 
   std::vector<Buffer> originals_;
