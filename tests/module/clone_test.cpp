@@ -134,6 +134,25 @@ TEST(Clone, KeepsWhatIsTiedTied) {
   EXPECT_EQ(values_of(net.plain.weight), (Floats{1, 2}));
 }
 
+// Its hook gives one parameter two names.
+struct WithTwoNames {
+  Parameter weight = testing::parameter({1, 2});
+  Parameter tied = weight;
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("encoder", self.weight);
+    visit("decoder", self.weight);
+    visit("tied", self.tied);
+  }
+};
+
+TEST(Clone, KeepsTiedWhatHasTwoNames) {
+  const WithTwoNames original;
+  const WithTwoNames copy = clone(original);
+  EXPECT_FALSE(copy.weight.is_same(original.weight));
+  EXPECT_TRUE(copy.weight.is_same(copy.tied));
+}
+
 TEST(Clone, KeepsRequiresGradAndLeavesGradientsBehind) {
   Scale scale;
   scale.bias.requires_grad_(false);

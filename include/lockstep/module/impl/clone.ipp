@@ -29,6 +29,7 @@ LOCKSTEP_INLINE Tensor TensorCopies::of(const Tensor& original) {
   }
   copy.impl()->sparse_gradient = original.impl()->sparse_gradient;
   if (original.requires_grad() && !copy.requires_grad()) copy.requires_grad_();
+  variables_.emplace(copy.impl().get(), copy);  // a member may be listed under several names
   return copy;
 }
 
