@@ -254,6 +254,27 @@ TEST(Replicate, TheModuleMustBeOnTheFirstDevice) {
                                       "\"weight\""));
 }
 
+struct CopiesDeeply {
+  ls::Parameter weight{ls::ones({2})};
+  CopiesDeeply() = default;
+  CopiesDeeply(const CopiesDeeply& other) : weight(other.weight.clone()) {}
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+  }
+  ls::Tensor forward(const ls::Tensor& x) const { return x * weight; }
+};
+
+TEST(Replicate, AParameterOfTheCopysOwnIsRefused) {
+  const CopiesDeeply module;
+  ls::to(module, "cpu:0");
+  EXPECT_TRUE(throws<ls::ModuleError>(
+      [&] {
+        ls::replicate(module, {"cpu:0", "cpu:0"});
+      },
+      "copy constructor", "\"weight\""));
+}
+
 TEST(Replicate, AParameterThatNoReplicaUsedGetsNoGradient) {
   struct Two {
     L0 used;

@@ -49,6 +49,7 @@ class IndexInList {
   explicit IndexInList(const std::vector<Tensor>& list) : list_(list) {}
 
   std::size_t find(const Tensor& tensor);
+  std::size_t size() const { return list_.size(); }
 
  private:
   const std::vector<Tensor>& list_;
@@ -72,21 +73,27 @@ class ReplicaVisitor : public UnsharingVisitor {
       : indices_(indices), copies_(copies), copy_id_(copy_id), callbacks_(callbacks) {}
 
   template <class Node>
-  void operator()(const nested::Path& /*path*/, Node& node) {
+  void operator()(const nested::Path& path, Node& node) {
     if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
       static_assert(!std::is_const_v<Node>,
                     "lockstep: a module that is replicated holds its parameters, buffers and "
                     "sub-modules as members that are not const");
-      // A handle that the walk meets a second time, by another pointer, holds its copy already.
       Tensor& handle = node;
       const std::size_t index = indices_.find(handle);
-      if (index != IndexInList::kNone) handle = copies_[index];
+      if (index != IndexInList::kNone) {
+        handle = copies_[index];
+      } else if constexpr (std::derived_from<Node, Parameter>) {
+        check_is_copy(path, handle);
+      }
     } else if constexpr (HasReplicationCallback<Node>) {
       callbacks_.emplace_back(node, copy_id_);
     }
   }
 
  private:
+  // Throws for a parameter that the module's copy constructor has made: it would not be trained.
+  void check_is_copy(const nested::Path& path, const Tensor& handle) const;
+
   IndexInList& indices_;
   const Tensor* const copies_;
   const std::size_t copy_id_;
@@ -131,9 +138,10 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 // **Backward.** The replicas' gradients are summed into the module's parameters, in the order of
 // the devices; a parameter that no replica used gets none.
 // **Threads and exceptions.** Any thread, while none changes the module. ModuleError naming a
-// parameter or buffer that is not on devices[0], or a layer that is not initialised yet;
-// DeviceError for a device that does not exist; what the sub-modules' data_parallel_replicate
-// throw.
+// parameter or buffer that is not on devices[0], a layer that is not initialised yet, or a
+// parameter that the module's copy constructor does not share with the copy; DeviceError for a
+// device that does not exist; OperandError for a sparse tensor that is to be copied; what the
+// sub-modules' data_parallel_replicate throw.
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
   if (devices.empty()) return {};

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,18 @@ LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
   if (found == indices_.end()) return kNone;
   next_ = found->second + 1;
   return found->second;
+}
+
+LOCKSTEP_INLINE void ReplicaVisitor::check_is_copy(const nested::Path& path,
+                                                   const Tensor& handle) const {
+  // A handle that the walk meets a second time, by another pointer, holds its copy already.
+  const std::span copies(copies_, indices_.size());
+  const auto is_this = [&handle](const Tensor& copy) { return copy.is_same(handle); };
+  check<ModuleError>(!handle.defined() || any_of(copies, is_this),
+                     "replicate: the module's copy constructor has made a parameter \"",
+                     path.name(),
+                     "\" of its own, which would not be trained: a copy of a module shares its "
+                     "parameters, as a copy of a Parameter does");
 }
 
 LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
