@@ -126,10 +126,10 @@ class DataParallelModel : public DataParallel<M> {
 // is on the first output's device, or wholly on plain `cpu` and is moved there by the first call.
 // **Backward.** Reaches each device's output, and the criterion's parameters.
 // **Threads and exceptions.** As parallel_apply; one thread at a time. ValueError for no outputs,
-// for targets that have other rows than the outputs, and for an output without a tensor or an
-// undefined loss, which it names; ShapeError, unless the reduction is none, for a loss that is no
-// single value; DeviceError for parts of a target that are elsewhere than the outputs; ModuleError
-// for a criterion that is elsewhere.
+// for targets that are not Scattered and have other rows than the outputs, and for an output
+// without a tensor or an undefined loss, which it names; ShapeError, unless the reduction is none,
+// for a loss that is no single value; DeviceError for parts of a target that are elsewhere than the
+// outputs; ModuleError for a criterion that is elsewhere.
 // **Example.** criterion(model(images), labels).backward();
 template <class C>
 class DataParallelCriterion {

@@ -109,10 +109,11 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Several threads may call one at once, as long as nobody, its forward
 // included, changes the module meanwhile. The constructor throws a ValueError for no devices, a
-// DeviceError for one that does not exist, and a ModuleError for a module that is mixed, elsewhere,
-// or not initialised yet. A call throws what scatter, parallel_apply and gather throw, and a
-// ModuleError if the DataParallel has been moved from. Replicas that take a few microseconds may
-// run one after another on the calling thread; one may wait for another all the same.
+// DeviceError for one that does not exist, a ModuleError for a module that is mixed, elsewhere, or
+// not initialised yet, and what `to` throws. A call throws what scatter, replicate, parallel_apply
+// and gather throw, and a ModuleError if the DataParallel has been moved from. Replicas that take a
+// few microseconds may run one after another on the calling thread; one may wait for another all
+// the same.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);

@@ -47,9 +47,9 @@ Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> desti
 // Makes several sums at once: inputs[i][j] is tensor j of device i, and entry j of the result is
 // the sum of inputs[i][j] over all i.
 //
-// The sums of one dtype lie together in buffers of at most `buffer_size` bytes, or of a single sum
-// that is larger, but each has a version of its own. A buffer lives as long as any of its sums.
-// Sparse sums lie alone.
+// The sums of one dtype lie together in buffers, each of sums of at most `buffer_size` bytes or of
+// a single one that is larger, but each sum has a version of its own. A buffer lives as long as any
+// of its sums. Sparse sums lie alone.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
 // **Devices and streams.** As reduce_add. One allocation for each buffer. A GPU without a
