@@ -221,7 +221,7 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
 // naming the place and the replica, or for sums of another library's tensors whose tensor_traits
 // have no weighted_sum; IndexError for a dim out of range, naming the place; ShapeError and
 // DtypeError for tensors that do not fit together, naming the index; DtypeError for the mean of
-// integers.
+// integers and the sum of u8 or booleans; DeviceError for a device that does not exist.
 template <class T>
 Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0,
                    Reduction scalars = Reduction::none) {
