@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -87,7 +86,9 @@ class WatchdogLedger {
     const auto found = groups_.find(key);
     if (found == groups_.end()) return;
     found->second[index(key, rank)].left = true;
-    if (all_have_left(*found)) erase_group(found);
+    if (!all_have_left(*found)) return;
+    stuck_.erase(key);
+    groups_.erase(found);
   }
 
   // The rank has ended in good order.
@@ -180,7 +181,6 @@ class WatchdogLedger {
     bool left = false;
   };
   using Group = std::vector<RankPosition>;  // in the order of the group's ranks
-  using Groups = std::map<GroupKey, Group>;
 
   // Prints a measured time, in whole seconds from 10 s on: it is only as exact as the interval.
   static std::string whole_seconds(Time time) {
@@ -197,15 +197,11 @@ class WatchdogLedger {
     return true;
   }
   void erase_left_groups() {
-    for (auto one = groups_.begin(); one != groups_.end();) {
-      one = all_have_left(*one) ? erase_group(one) : std::next(one);
-    }
-  }
-  // Returns the group after it.
-  Groups::iterator erase_group(Groups::iterator group) {
-    const GroupKey& key = group->first;
-    stuck_.erase(stuck_.lower_bound({key, 0}), stuck_.upper_bound({key, ~std::uint64_t{0}}));
-    return groups_.erase(group);
+    std::erase_if(groups_, [this](const auto& one) {
+      const bool ends = all_have_left(one);
+      if (ends) stuck_.erase(one.first);
+      return ends;
+    });
   }
 
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -284,52 +280,47 @@ class WatchdogLedger {
   }
 
   void find_late(const GroupKey& key, const Group& group, Time now) {
-    const RankPosition* waiting =
-        nullptr;  // of those that have waited for too long, the furthest behind
-    int rank_waiting = -1;
+    // Of those that have waited for too long, the furthest behind.
+    std::size_t found = group.size();
     for (std::size_t i = 0; i < group.size(); ++i) {
-      const RankPosition& one = group[i];
-      if (!one.position.inside || now - one.since <= options_.collective_timeout) continue;
-      if (waiting && waiting->position.number <= one.position.number) continue;
-      waiting = &one;
-      rank_waiting = key.first[i];
+      const auto& [position, since, left] = group[i];
+      if (!position.inside || now - since <= options_.collective_timeout) continue;
+      if (found == group.size() || position.number < group[found].position.number) found = i;
     }
-    if (!waiting) return;
-    bool found = false;
-    std::string others = "which all ranks of its group have come to";
-    bool any_ahead = false;
+    if (found == group.size()) return;
+    const Position& waiting = group[found].position;
+    const std::string time = whole_seconds(now - group[found].since);
+    bool any_late = false;
+    std::string ahead;  // what the first of those does that are further
     for (std::size_t i = 0; i < group.size(); ++i) {
       const Position& other = group[i].position;
-      const bool has_ended_it = other.number == waiting->position.number && !other.inside;
-      if (!any_ahead && (has_ended_it || other.number > waiting->position.number)) {
-        any_ahead = true;
-        others = str("while rank ", key.first[i],
-                     other.inside ? " is in " + describe(other.number, other.call)
-                                  : str(" has ended collective #", other.number),
-                     ": if the ranks' calls differ, LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL says where");
-      }
-      if (other.number >= waiting->position.number) continue;
-      found = true;
       const int rank = key.first[i];
-      note(Fault::Kind::late, rank,
-           str("rank ", rank, " has not come to a collective for ",
-               whole_seconds(now - waiting->since), "; ", who_waits(key, group, rank), "; ",
-               activity_of(rank, other, group[i].since, now)));
+      if (other.number < waiting.number) {
+        any_late = true;
+        note(Fault::Kind::late, rank,
+             str("rank ", rank, " has not come to a collective for ", time, "; ",
+                 who_waits(key, group, rank), "; ", activity_of(rank, other, group[i].since, now)));
+      } else if (ahead.empty() && (other.number > waiting.number || !other.inside)) {
+        ahead = str("while rank ", rank,
+                    other.inside ? " is in " + describe(other.number, other.call)
+                                 : str(" has ended collective #", other.number),
+                    ": if the ranks' calls differ, LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL says where");
+      }
     }
-    if (found || !stuck_.insert({key, waiting->position.number}).second) return;
-    if (of(rank_waiting).told) return;
+    const int rank = key.first[found];
+    if (any_late || !stuck_[key].insert(waiting.number).second || of(rank).told) return;
+    if (ahead.empty()) ahead = "which all ranks of its group have come to";
     faults_.push_back({Fault::Kind::stuck, -1,
-                       str("rank ", rank_waiting, " has been in ",
-                           describe(waiting->position.number, waiting->position.call), name_of(key),
-                           " for ", whole_seconds(now - waiting->since), ", ", others)});
+                       str("rank ", rank, " has been in ", describe(waiting.number, waiting.call),
+                           name_of(key), " for ", time, ", ", ahead)});
   }
 
   Time join_timeout_;
   WatchdogOptions options_;
   std::vector<Rank> ranks_;
   std::uint32_t ends_ = 0;
-  Groups groups_;
-  std::set<std::pair<GroupKey, std::uint64_t>> stuck_;
+  std::map<GroupKey, Group> groups_;
+  std::map<GroupKey, std::set<std::uint64_t>> stuck_;  // by their numbers
   std::vector<Fault> faults_;
 };
 
