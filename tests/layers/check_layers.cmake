@@ -16,7 +16,7 @@ cmake_minimum_required(VERSION 3.22)
 set(
   layers
   "config.hpp"
-  "algorithm.hpp error.hpp finite.hpp function_ref.hpp json_string.hpp non_copyable.hpp never_destroyed.hpp number_in_text.hpp"
+  "algorithm.hpp descriptor.hpp error.hpp finite.hpp function_ref.hpp json_string.hpp non_copyable.hpp never_destroyed.hpp number_in_text.hpp"
   "scoped_value.hpp warning.hpp"
   "atomic_file.hpp"
   "device"

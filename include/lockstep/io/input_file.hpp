@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/descriptor.hpp>
 #include <lockstep/error.hpp>
 
 #include <cstddef>
@@ -19,9 +20,6 @@ class InputFile {
  public:
   // Opens without waiting, by O_NONBLOCK: a pipe, which is refused, would wait for its other end.
   explicit InputFile(std::filesystem::path path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
 
   const std::filesystem::path& path() const { return path_; }
   // The size in bytes when the file was opened.
@@ -37,7 +35,7 @@ class InputFile {
   }
 
   std::filesystem::path path_;
-  int descriptor_;
+  lockstep::detail::Descriptor descriptor_;
   std::uint64_t size_ = 0;
 };
 

@@ -22,30 +22,18 @@ namespace lockstep::io::detail {
 LOCKSTEP_INLINE InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)),
       descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) fail("cannot be opened: ", std::strerror(errno));
+  if (!descriptor_) fail("cannot be opened: ", std::strerror(errno));
   struct stat status {};
-  const bool known = ::fstat(descriptor_, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
-    ::close(descriptor_);
-    fail("is not a regular file");
-  }
+  const bool known = ::fstat(descriptor_.get(), &status) == 0;
+  if (!known || !S_ISREG(status.st_mode)) fail("is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
-}
-
-LOCKSTEP_INLINE InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(other.size_) {}
-
-LOCKSTEP_INLINE InputFile::~InputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 LOCKSTEP_INLINE void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   constexpr std::size_t kMost = std::size_t{1} << 30;  // of one call; more is cut by the system
   while (!out.empty()) {
-    const ssize_t got =
-        ::pread(descriptor_, out.data(), std::min(out.size(), kMost), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), kMost),
+                                static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("cannot be read at byte ", offset, ": ", std::strerror(errno));
     if (got == 0) fail("truncated: ends at byte ", offset, ", expected ", out.size(), " more");
