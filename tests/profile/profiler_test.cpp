@@ -3,9 +3,9 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/profiler.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 
 #include "profile/rows.hpp"
 #include "support/expect_error.hpp"

@@ -11,7 +11,7 @@
 #include <lockstep/cuda/runtime/nvtx.hpp>
 #include <lockstep/cuda/runtime/stream_timer.hpp>
 #include <lockstep/device/devices.hpp>
-#include <lockstep/profile/device_mark.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 
 #include <atomic>
 #include <string>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>

@@ -9,8 +9,8 @@
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
 #include <cuda_runtime_api.h>

@@ -3,10 +3,10 @@
 
 #include <lockstep/atomic_file.hpp>
 #include <lockstep/profile/chrome_trace.hpp>
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/profiler.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 #include <lockstep/profile/recording/row.hpp>
 #include <lockstep/profile/recording/thread_log.hpp>
 #include <lockstep/profile/timeline.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 #include <lockstep/profile/recording/recording.hpp>

@@ -3,7 +3,6 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/never_destroyed.hpp>
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
 #include <lockstep/profile/recording/thread_log.hpp>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/non_copyable.hpp>
-#include <lockstep/profile/device_mark.hpp>
 #include <lockstep/profile/recording/recording.hpp>
 
 #include <array>
