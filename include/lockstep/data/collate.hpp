@@ -41,11 +41,6 @@ auto collate_at(std::vector<T> samples, const nested::Path& path);
 template <class T>
 using BatchOf = decltype(collate_at(std::declval<std::vector<T>>(), nested::Path("")));
 
-template <class T>
-concept HasCollate = requires(std::vector<T> samples) {
-  Collate<T>::apply(std::move(samples));
-};
-
 // The batch of the children that `step` leads to.
 template <class Child, class T, class Step>
 auto collate_child(std::vector<T>& samples, const Step& step, const nested::Path& path) {
@@ -173,12 +168,6 @@ auto collate_children(std::vector<std::variant<T...>>& samples, const nested::Pa
   return std::move(*batch);
 }
 
-// T names the struct that its batches are.
-template <class T>
-concept NamesItsBatch = requires {
-  typename T::Batch;
-};
-
 // Whether the batch has n members, or is no plain struct: then its constructor says what it takes.
 template <class Batch, std::size_t n>
 inline constexpr bool has_as_many_members = true;
@@ -200,7 +189,7 @@ auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
     };
     std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...> batch{
         part(std::integral_constant<std::size_t, i>())...};
-    if constexpr (NamesItsBatch<T>) {
+    if constexpr (requires { typename T::Batch; }) {
       using Batch = typename T::Batch;
       constexpr bool fits = has_as_many_members<Batch, sizeof...(i)>;
       static_assert(fits,
@@ -226,7 +215,7 @@ auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
 
 template <class T>
 auto collate_at(std::vector<T> samples, const nested::Path& path) {
-  if constexpr (HasCollate<T>) {
+  if constexpr (requires { Collate<T>::apply(std::move(samples)); }) {
     return Collate<T>::apply(std::move(samples));
   } else if constexpr (std::derived_from<T, Tensor>) {
     return stack_rows(std::vector<Tensor>(samples.begin(), samples.end()), path);
