@@ -15,8 +15,6 @@
 // Rows of tensors as samples. Nothing here is recorded for backward.
 namespace lockstep::data::detail {
 
-void check_row(std::int64_t row, std::int64_t rows);
-
 // tensor[row], a view.
 Tensor row_of(const Tensor& tensor, std::int64_t row);
 

@@ -72,7 +72,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get(std::int64_t index) cons
 LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get_batch(
     std::span<const std::int64_t> indices) const {
   constexpr auto kPixels = static_cast<std::size_t>(kSide * kSide);
-  for (const std::int64_t index : indices) detail::check_row(index, size());
+  const Tensor labels = detail::select_rows(labels_, indices);  // checks the indices
   const auto count = static_cast<std::int64_t>(indices.size());
   Tensor images = empty({count, 1, kSide, kSide}, {.dtype = options_.dtype});
   dispatch_floating(options_.dtype, "FashionMnist", [&]<class T>(T) {
@@ -88,7 +88,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get_batch(
       for (std::size_t i = 0; i < kPixels; ++i) *out++ = values[image[i]];
     }
   });
-  return {images, detail::select_rows(labels_, indices)};
+  return {images, labels};
 }
 
 }  // namespace lockstep::data

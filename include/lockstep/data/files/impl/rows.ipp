@@ -15,7 +15,7 @@
 
 namespace lockstep::data::detail {
 
-LOCKSTEP_INLINE void check_row(std::int64_t row, std::int64_t rows) {
+inline void check_row(std::int64_t row, std::int64_t rows) {
   check<IndexError>(row >= 0 && row < rows, "sample ", row, " is out of range: there are ", rows);
 }
 
