@@ -174,9 +174,7 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
   using Slot = OutputSlot<Output>;
   std::vector<Slot, RecyclingAllocator<Slot>> slots(modules.count);
   const auto any_ended = [&slots] {
-    bool ended = false;
-    for (const Slot& slot : slots) ended = ended || slot.ended.load();
-    return ended;
+    return lockstep::detail::any_of(slots, [](const Slot& slot) { return slot.ended.load(); });
   };
   using Job = ApplyJob<M, PartsOf, Output>;
   static_assert(sizeof(Job) <= TeamLease::kRoom && alignof(Job) <= TeamLease::kRoomAlignment);

@@ -19,23 +19,19 @@ LOCKSTEP_INLINE void throw_first_failure(std::size_t replicas,
                                          FunctionRef<std::exception_ptr(std::size_t)> error_of,
                                          FunctionRef<Device(std::size_t)> device_of) {
   std::vector<std::exception_ptr> errors;
-  std::vector<Device> devices;
   try {
-    for (std::size_t i = 0; i < replicas; ++i) {
-      errors.push_back(error_of(i));
-      devices.push_back(device_of(i));
-    }
+    for (std::size_t i = 0; i < replicas; ++i) errors.push_back(error_of(i));
   } catch (const std::bad_alloc&) {  // no memory for a text: the replica's own error comes out
     for (std::size_t i = 0; i < replicas; ++i) {
       if (error_of(i)) std::rethrow_exception(error_of(i));
     }
   }
-  const auto source_of = [&](std::size_t i) { return ReplicaFailure(i, devices[i]); };
+  const auto source_of = [&](std::size_t i) { return ReplicaFailure(i, device_of(i)); };
   relay_first<ReplicaReleased>(
       errors, NestedConsequence::does_not_count, source_of, [&](std::size_t i) {
         const DescribedError caught = described(errors[i]);
-        return str("Caught ", caught.type_name(), " in replica ", i, " on device ", devices[i], '.',
-                   caught.what ? "\n" + *caught.what : "");
+        return str("Caught ", caught.type_name(), " in replica ", i, " on device ", device_of(i),
+                   '.', caught.what ? "\n" + *caught.what : "");
       });
 }
 

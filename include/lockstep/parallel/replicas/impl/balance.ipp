@@ -19,17 +19,13 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE std::optional<std::string> imbalance(
     const std::vector<Device>& devices, const std::vector<DeviceProperties>& properties) {
-  using Property = double (*)(const DeviceProperties&);
-  constexpr Property kMemory = [](const DeviceProperties& each) {
-    return static_cast<double>(each.total_memory);
-  };
-  constexpr Property kCores = [](const DeviceProperties& each) {
-    return static_cast<double>(each.multi_processor_count);
-  };
-  for (const Property property : {kMemory, kCores}) {
+  for (const bool by_memory : {true, false}) {
+    const auto property = [by_memory](const DeviceProperties& each) -> double {
+      return by_memory ? static_cast<double>(each.total_memory) : each.multi_processor_count;
+    };
     const auto [least, most] = std::minmax_element(
         properties.begin(), properties.end(),
-        [property](const auto& a, const auto& b) { return property(a) < property(b); });
+        [&](const auto& a, const auto& b) { return property(a) < property(b); });
     if (least == most || property(*least) >= 0.75 * property(*most)) continue;
     const Device low = devices[static_cast<std::size_t>(least - properties.begin())];
     const Device high = devices[static_cast<std::size_t>(most - properties.begin())];
