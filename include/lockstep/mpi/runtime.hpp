@@ -21,12 +21,6 @@
 
 namespace lockstep::mpi::detail {
 
-constexpr const char* thread_level_name(int level) {
-  return level == MPI_THREAD_SINGLE     ? "MPI_THREAD_SINGLE"
-         : level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED"
-                                        : "MPI_THREAD_SERIALIZED";
-}
-
 // MPI in this process: initialised at first use, unless the program has done so, and finalised at
 // its end only if it was initialised here. Never destroyed.
 //
@@ -79,9 +73,10 @@ class Runtime {
       check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level),
                 "MPI_Init_thread");
     }
-    check<Error>(level >= MPI_THREAD_SERIALIZED, "MPI was initialised with ",
-                 thread_level_name(level), ", but lockstep's communication thread needs ",
-                 "MPI_THREAD_SERIALIZED: ask MPI_Init_thread for it");
+    check<Error>(level >= MPI_THREAD_SERIALIZED, "MPI was initialised with MPI_THREAD_",
+                 level == MPI_THREAD_SINGLE ? "SINGLE" : "FUNNELED",
+                 ", but lockstep's communication thread needs MPI_THREAD_SERIALIZED: ask "
+                 "MPI_Init_thread for it");
     if (initialized) return;
     // Some MPIs do not give an error of MPI_Test to the communicator of the request.
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
