@@ -6,8 +6,10 @@
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -47,13 +49,12 @@ class LentMemory final : public BlockOwner {
                   UsedOn&& used_on) noexcept override {
     if (streams_are_gone()) return;
     data_ = data;
-    try {
+    const std::exception_ptr error = thrown_by([&] {
       note(owner);
       for (StreamState* stream : used_on.streams()) note(*stream);
-    } catch (...) {
-      return;  // a GPU has failed, or there is no memory to note the order
-    }
-    give_back();
+    });
+    // With an error a GPU has failed, or there is no memory to note the order.
+    if (!error) give_back();
   }
 
   // For memory whose owner is not told.

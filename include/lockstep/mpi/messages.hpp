@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
@@ -260,15 +261,13 @@ class Messages {
 
   static std::exception_ptr gone_error(const MessageInFlight& pending,
                                        const std::exception_ptr& gone) noexcept {
-    try {
-      std::rethrow_exception(gone);
-    } catch (const std::exception& told) {
-      try {
-        return std::make_exception_ptr(distributed::RankGone(pending.text() + ": " + told.what()));
-      } catch (const std::exception&) {
-        return gone;
-      }
-    }
+    std::exception_ptr error = gone;  // which is returned where there is no memory for more
+    (void)lockstep::detail::thrown_by([&] {
+      const auto told = lockstep::detail::described(gone).what;
+      if (!told) return;
+      error = std::make_exception_ptr(distributed::RankGone(pending.text() + ": " + *told));
+    });
+    return error;
   }
 
   void check_deadlines() noexcept {

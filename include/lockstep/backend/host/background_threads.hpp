@@ -178,11 +178,7 @@ class BackgroundThreads {
   bool need_another() noexcept {
     if (awake_ >= wanted_) return false;
     if (asleep_ == 0) {
-      try {
-        start();
-      } catch (...) {
-        // No thread could be started: one of the others comes to the stream later.
-      }
+      (void)thrown_by([this] { start(); });  // without it one of the others comes to it later
       return false;
     }
     --asleep_;

@@ -133,13 +133,11 @@ class BatchWorkers : lockstep::detail::NonCopyable {
       const std::size_t batch = shared.begun++;
       lock.unlock();
       Slot& slot = shared.slot_of(batch);
-      try {
+      slot.error = lockstep::detail::thrown_by([&] {
         if (!scope) scope.emplace(state);  // here, for what it throws is the batch's
         std::optional<Batch> loaded = shared.load(batch);
         if (loaded) slot.batch.emplace(std::move(*loaded));
-      } catch (...) {
-        slot.error = std::current_exception();  // the last reference to it once this block is left
-      }
+      });
       lock.lock();
       if (!slot.batch) shared.end = std::min(shared.end, batch + 1);
       slot.ready = true;

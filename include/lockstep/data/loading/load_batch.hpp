@@ -135,9 +135,7 @@ void reserve_memory(std::size_t count, const ForEach& for_each) {
   try {
     for_each(add);
   } catch (const Error&) {
-    return;
   } catch (const std::bad_alloc&) {
-    return;
   }
 }
 

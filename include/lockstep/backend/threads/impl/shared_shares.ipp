@@ -47,10 +47,8 @@ LOCKSTEP_INLINE void SharedShares::operator()(std::size_t helper) {
 
 LOCKSTEP_INLINE void SharedShares::run_share(std::size_t index) noexcept {
   const auto begin = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
-  try {
-    share_(index);
-  } catch (...) {
-    error_of(index) = std::current_exception();
+  if (std::exception_ptr error = thrown_by([&] { share_(index); })) {
+    error_of(index) = std::move(error);
     failed_.store(true, std::memory_order_relaxed);
   }
   if (!low_priority_)
