@@ -23,7 +23,6 @@ class RankArrivals {
   RankArrivals(int rank, int size, distributed::Store& store, std::string about)
       : rank_(rank), size_(size), store_(store), about_(std::move(about)) {}
 
-  // Sets this rank's key.
   void arrive() { store_.set(key(rank_), ""); }
 
   // The ranks whose keys are missing: "rank 1, rank 3". Empty if there are none, or the store

@@ -18,7 +18,6 @@
 
 namespace lockstep::distributed::detail {
 
-// A message from one rank to another.
 struct Message {
   int peer = 0;  // the other rank
   int tag = 0;

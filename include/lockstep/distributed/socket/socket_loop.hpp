@@ -52,7 +52,6 @@ class Connection {
     }
     flush();
   }
-  // True if frames are still queued.
   bool is_sending() const { return !out_.empty(); }
 
   // Ends the connection when all has been sent.

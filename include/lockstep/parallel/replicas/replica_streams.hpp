@@ -29,9 +29,7 @@ class ReplicaStreams {
  public:
   explicit ReplicaStreams(const std::vector<Device>& devices);
 
-  // Whether some replica has a stream of its own.
   bool any_own() const { return !own_.empty(); }
-  // True if replica i has a stream of its own.
   bool own(std::size_t i) const { return !own_.empty() && own_[i]; }
 
   // Returns `body()`, run on the stream that replica i has of its own: after all that the device's

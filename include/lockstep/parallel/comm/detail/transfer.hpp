@@ -52,7 +52,6 @@ inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int
           .pitch = static_cast<std::size_t>(whole[dim]) * unit};
 }
 
-// The slice that is the whole tensor.
 inline Slice whole_of(const Tensor& tensor) {
   const std::size_t bytes = bytes_of(tensor);
   return {.offset = 0, .width = bytes, .rows = 1, .pitch = bytes};
