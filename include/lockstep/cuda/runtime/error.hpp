@@ -5,12 +5,8 @@
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
-#include <cxxabi.h>
 
-#include <cstdlib>
-#include <memory>
 #include <string>
-#include <typeinfo>
 
 namespace lockstep {
 
@@ -84,15 +80,6 @@ inline bool is_done(cudaError_t status, const char* call, Device device) {
   }
   check(status, call, device);
   return true;
-}
-
-// Throws for a kernel that could not be launched.
-[[noreturn, gnu::cold]] inline void fail_launch(cudaError_t status, Device device,
-                                                const std::type_info& functor) {
-  int failed = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(
-      abi::__cxa_demangle(functor.name(), nullptr, nullptr, &failed), std::free);
-  fail(status, detail::str("launch of ", failed == 0 ? name.get() : functor.name()), device);
 }
 
 }  // namespace cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
@@ -25,8 +26,10 @@ namespace lockstep::cuda {
   const DeviceGuard guard(on.device());
   const cudaError_t status =
       cudaLaunchKernel(kernel, dim3(blocks), dim3(kThreads), arguments, 0, on.handle());
-  if (status != cudaSuccess) [[unlikely]]
-    fail_launch(status, on.device(), functor);
+  if (status != cudaSuccess) [[unlikely]] {
+    const detail::DescribedError launched{&functor, nullptr};
+    fail(status, "launch of " + launched.type_name(), on.device());
+  }
 }
 
 }  // namespace lockstep::cuda
