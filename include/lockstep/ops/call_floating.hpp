@@ -77,7 +77,7 @@ Tensor result_of(const Shape& shape, const Tensor& first, const Members&... memb
 template <template <class> class Call, class... Members>
 Tensor call_floating(const char* operation, const Shape& shape, const Tensor& first,
                      const Members&... members) {
-  return compute_floating(first.dtype(), operation,
+  return compute_elements(first.dtype(), operation,
                           [&]<class T>(T) { return result_of<T, Call>(shape, first, members...); });
 }
 

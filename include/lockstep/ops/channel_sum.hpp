@@ -32,7 +32,7 @@ struct ChannelSum {
     shape = tensor.sizes();
     const PackedWide from(tensor);
     const Stream stream = current_stream(tensor.device());
-    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
+    return compute_elements(tensor.dtype(), name, [&]<class T>(T) {
       Tensor result =
           empty_at(std::exchange(slot, nullptr), {&tensor}, stream, {shape[dim]}, dtype_of<T>);
       launch_call(stream,

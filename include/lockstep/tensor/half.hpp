@@ -33,28 +33,15 @@ struct PackedWide : Packed {
 };
 
 // The tensor that body(T{}) returns, for the type T that tensors of `dtype` are computed in: float
-// for half precision, and the result is rounded to `dtype`; otherwise dispatch_floating's. The body
-// reads its operands `widened` or `packed_wide`.
-template <class Body>
-Tensor compute_floating(Dtype dtype, const char* operation, const Body& body) {
-  if (is_half_precision(dtype)) return cast(body(float{}), dtype);
-  return dispatch_floating(dtype, operation, body);
-}
-
-// As compute_floating, with dispatch_numeric's types.
-template <class Body>
-Tensor compute_numeric(Dtype dtype, const char* operation, const Body& body) {
-  if (is_half_precision(dtype)) return cast(body(float{}), dtype);
-  return dispatch_numeric(dtype, operation, body);
-}
-
-// As the second of them, or as the first.
-template <bool takes_integers, class Body>
+// for half precision, and the result is rounded to `dtype`; otherwise those of dispatch_floating,
+// or of dispatch_numeric. The body reads its operands `widened` or `packed_wide`.
+template <bool takes_integers = false, class Body>
 Tensor compute_elements(Dtype dtype, const char* operation, const Body& body) {
+  if (is_half_precision(dtype)) return cast(body(float{}), dtype);
   if constexpr (takes_integers) {
-    return compute_numeric(dtype, operation, body);
+    return dispatch_numeric(dtype, operation, body);
   } else {
-    return compute_floating(dtype, operation, body);
+    return dispatch_floating(dtype, operation, body);
   }
 }
 

@@ -29,7 +29,7 @@ struct AddOp {
   Tensor forward(const Tensor& a, const Tensor& b) {
     shape_a = a.sizes();
     shape_b = b.sizes();
-    return compute_numeric(a.dtype(), name, [&]<class T>(T) {
+    return compute_elements<true>(a.dtype(), name, [&]<class T>(T) {
       if constexpr (subtracts) {
         return map<T, T>(name, a, b, Minus<T>{});
       } else {

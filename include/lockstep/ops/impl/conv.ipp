@@ -58,7 +58,7 @@ struct ConvOp {
     const PackedWide other(right);
     const PackedWide add(bias);
     const Stream stream = current_stream(left.device());
-    return compute_floating(left.dtype(), name, [&]<class T>(T) {
+    return compute_elements(left.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_at(std::exchange(slot, nullptr), {&left, &right}, stream,
                             result_shape(pass, g), dtype_of<T>);
       const std::int64_t tiles = std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;

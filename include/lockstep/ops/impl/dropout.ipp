@@ -29,7 +29,7 @@ struct DropoutOp {
   Tensor forward(const Tensor& x) const {
     const Tensor in = packed_wide(x);
     const Stream stream = current_stream(x.device());
-    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+    return compute_elements(x.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_on(stream, x.sizes(), dtype_of<T>);
       launch(stream, static_cast<std::size_t>(in.numel()),
              DropoutKernel<T>{input<T>(in), output<T>(out, stream), random,

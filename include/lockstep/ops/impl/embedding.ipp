@@ -47,7 +47,7 @@ struct EmbeddingGradOp {
     const std::int64_t repeats = is_repeated ? grad.sizes()[dims - 2] : 1;
     const Tensor from = packed_wide(repeats == 1 ? grad : narrow(grad, -2, 0, 1));
     const Stream stream = current_stream(grad.device());
-    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+    return compute_elements(grad.dtype(), name, [&]<class T>(T) {
       Tensor out =
           empty_at(std::exchange(slot, nullptr), {&grad, &at}, stream, {rows, width}, dtype_of<T>);
       launch_call(stream, SumRowsCall<T>{RowsOf::embedding, input<T>(from), input<std::int64_t>(at),

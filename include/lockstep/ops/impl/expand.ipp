@@ -51,7 +51,7 @@ struct SumOp {
 
   Tensor forward(const Tensor& x) {
     from = x.sizes();
-    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+    return compute_elements(x.dtype(), name, [&]<class T>(T) {
       return sum_as<T, T>(widened(x), over, shape, divisor);
     });
   }

@@ -68,7 +68,7 @@ struct AddTakenOp {
     Shape shape = grad.sizes();
     shape[dim] = count;
     const Taking taking = make_taking(of, shape, dim, at);
-    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+    return compute_elements(grad.dtype(), name, [&]<class T>(T) {
       if (taking.for_each) {
         const Tensor from = packed_wide(grad);
         Tensor out = zeros(shape, {.dtype = dtype_of<T>, .device = grad.device()});

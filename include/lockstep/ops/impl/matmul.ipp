@@ -40,7 +40,7 @@ LOCKSTEP_INLINE Tensor product(const char* name, const Tensor& a, const Tensor& 
   const MatrixArgument from_b = as_matrix(b);
   const ReadMember from_bias{PackedWide(bias)};
   const Stream stream = current_stream(a.device());
-  return compute_floating(a.dtype(), name, [&]<class T>(T) {
+  return compute_elements(a.dtype(), name, [&]<class T>(T) {
     Tensor result = empty_at(slot, {&a, &b}, stream, shape, dtype_of<T>);
     if (result.numel() == 0) return result;  // of sizes whose product no number may hold
     Gemm<T> call{.a = strided_input<T>(from_a.tensor()),

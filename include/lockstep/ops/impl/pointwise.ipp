@@ -52,7 +52,7 @@ struct PiecewiseBackwardOp {
   Saved place = {};
   Tensor forward(const Tensor& grad, const Tensor& from) {
     place = from;
-    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+    return compute_elements(grad.dtype(), name, [&]<class T>(T) {
       return map<T, T>(name, grad, from, function.template gradient<T>());
     });
   }
@@ -192,7 +192,7 @@ struct PowOp {
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return compute_floating(input.dtype(), name, [&]<class T>(T) {
+    return compute_elements(input.dtype(), name, [&]<class T>(T) {
       return map<T, T>(input, Pow<T>{static_cast<T>(exponent)});
     });
   }
