@@ -38,6 +38,10 @@ struct AddInPlaceKernel {
 // total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
 void add_in_place(const Tensor& total, const Tensor& part, Scalar alpha = 1);
 
+// Adds the gradient to the variable's `grad`, which becomes a tensor of its own, recorded where
+// recording is on; returns it.
+Tensor add_to_grad(const Tensor& variable, const Tensor& gradient);
+
 // The node at which a gradient arrives at a leaf: calls the leaf's hooks on it, adds it to the
 // leaf's `grad`, then calls the other hooks. A new `grad` has the leaf's layout if that is
 // contiguous or channels_last and the pass is not recorded. The sum of sparse gradients is sparse;

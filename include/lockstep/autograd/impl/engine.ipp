@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -130,17 +129,7 @@ LOCKSTEP_INLINE void Tensor::retain_grad() const {
   const auto retain = [variable = std::weak_ptr(impl_)](const Tensor& gradient) {
     const Tensor tensor(variable.lock());
     if (!tensor.defined()) return Tensor();
-    Tensor total;
-    for (bool stored = false; !stored;) {
-      const Tensor before = tensor.grad();  // destroyed without the lock: a deleter may ask for it
-      // Never the gradient itself: other tensors' may be the same one.
-      total = detail::sum_gradients(
-          before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
-      const std::lock_guard lock(tensor.impl()->mutex);
-      Tensor& grad = tensor.impl()->grad;
-      stored = grad.is_same(before);  // else another pass has added to it meanwhile
-      if (stored) grad = total;
-    }
+    const Tensor total = detail::add_to_grad(tensor, gradient);
     // The caller reads it on a stream that waits for this one.
     autograd::queue_callback([total] { total.record_stream(current_stream(total.device())); });
     return Tensor();

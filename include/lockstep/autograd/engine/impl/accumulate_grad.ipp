@@ -106,29 +106,27 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
   gradients.clear();
 }
 
+LOCKSTEP_INLINE Tensor add_to_grad(const Tensor& variable, const Tensor& gradient) {
+  while (true) {
+    const Tensor before = variable.grad();  // destroyed without the lock: a deleter may ask for it
+    // Never the gradient itself: other tensors' may be the same one.
+    Tensor sum = sum_gradients(
+        before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
+    const std::lock_guard lock(variable.impl()->mutex);
+    Tensor& grad = variable.impl()->grad;
+    if (grad.is_same(before)) return grad = std::move(sum);
+    // Another pass has added to it meanwhile.
+  }
+}
+
 LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient,
                                                                             bool frozen) {
-  // What `grad` was: destroyed without the lock, since it may lead to memory of the user's, whose
-  // deleter may ask for it.
-  std::vector<Tensor> replaced;
+  // What `grad` was, which is replaced once at most: destroyed without the lock, since it may lead
+  // to memory of the user's, whose deleter may ask for it.
+  Tensor replaced;
   std::unique_lock lock(variable_.impl()->mutex);
   Tensor& total = variable_.impl()->grad;
-  const auto replace = [&](Tensor sum) {
-    replaced.push_back(total);
-    total = std::move(sum);
-  };
-  // A recorded operation locks the leaves that it is given, perhaps this one.
-  const auto recorded_sum = [&] {
-    while (true) {
-      const Tensor before = total;
-      lock.unlock();
-      Tensor sum = sum_gradients(
-          before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
-      lock.lock();
-      if (total.is_same(before)) return sum;  // no other pass has added meanwhile
-      replaced.push_back(before);
-    }
-  };
+  const auto replace = [&](Tensor sum) { replaced = std::exchange(total, std::move(sum)); };
   const auto own_copy = [&](const Tensor& other) {
     Tensor copy = empty_in_layout_of(variable_);
     copy_into(copy, other);
@@ -153,18 +151,20 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   } else if (total.defined() && total.is_sparse()) [[unlikely]] {
     replace(total.to_dense());
   }
-  if (!total.defined()) {
+  const auto may_be_taken = [&] {
     const bool images = is_channels_last(variable_);
     const bool fits = images ? is_channels_last(gradient) : gradient.is_contiguous();
-    if (gradient.is_same(slot) || (fits && is_sole_owner(gradient))) {
-      total = std::move(gradient);
-    } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
-      replace(recorded_sum());
-    } else {
-      total = own_copy(gradient);
-    }
+    return gradient.is_same(slot) || (fits && is_sole_owner(gradient));
+  };
+  if (!total.defined() && may_be_taken()) {
+    total = std::move(gradient);
   } else if (is_grad_enabled()) {
-    replace(recorded_sum());
+    // Without the lock: a recorded operation locks the leaves that it is given, perhaps this one.
+    lock.unlock();
+    (void)add_to_grad(variable_, gradient);
+    lock.lock();
+  } else if (!total.defined()) {
+    total = own_copy(gradient);
   } else {
     // Such as an expanded one, which cannot be added to in place.
     if (repeats_elements(total)) replace(own_copy(total));
