@@ -10,7 +10,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <tuple>
 

@@ -24,7 +24,6 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
@@ -12,7 +11,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 

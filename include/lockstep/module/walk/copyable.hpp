@@ -6,7 +6,6 @@
 #include <lockstep/module/walk/walk_rules.hpp>
 
 #include <concepts>
-#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>

@@ -14,7 +14,6 @@
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace lockstep {

@@ -14,7 +14,6 @@
 #include <lockstep/tensor/shape.hpp>
 
 #include <array>
-#include <cstdint>
 
 namespace lockstep::detail {
 

@@ -7,7 +7,6 @@
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/tensor/shape.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>

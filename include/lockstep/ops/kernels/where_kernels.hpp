@@ -4,7 +4,6 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/tensor/walk.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

@@ -16,7 +16,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace lockstep::optim {

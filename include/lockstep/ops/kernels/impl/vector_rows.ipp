@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 
 namespace lockstep::detail::vectorized {
 
