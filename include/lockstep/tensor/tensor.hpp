@@ -339,10 +339,7 @@ inline Tensor make_view(const Tensor& base) {
 Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
 // Whether two tensors show the same memory in the same layout.
-inline bool same_memory(const Tensor& a, const Tensor& b) {
-  return a.impl()->storage == b.impl()->storage && a.impl()->offset == b.impl()->offset &&
-         a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides();
-}
+bool same_memory(const Tensor& a, const Tensor& b);
 
 // What const_data_ptr and mutable_data_ptr return for elements of `dtype`.
 const void* read_on_host(const Tensor& tensor, Dtype dtype);

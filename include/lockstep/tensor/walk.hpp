@@ -79,14 +79,6 @@ inline std::int64_t wrapping_product(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
-template <std::size_t N>
-Walk<N> walk_over_nothing() {
-  Walk<N> walk;
-  walk.sizes.push_back(0);
-  for (Shape& strides : walk.strides) strides.push_back(0);
-  return walk;
-}
-
 // Drops dimensions of size 1 and joins those that every operand walks over in one go. Where there
 // are no elements, no dimension of a large size is left to be gone through.
 template <std::size_t N>
@@ -94,7 +86,11 @@ Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
   Walk<N> walk;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 1) continue;
-    if (sizes[d] == 0) return walk_over_nothing<N>();
+    if (sizes[d] == 0) {
+      walk.sizes = {0};
+      walk.strides.fill({0});
+      return walk;
+    }
     bool joins = !walk.sizes.empty();
     for (std::size_t n = 0; n < N && joins; ++n) {
       joins = walk.strides[n].back() == wrapping_product(strides[n][d], sizes[d]);

@@ -35,6 +35,13 @@ LOCKSTEP_INLINE Tensor make_view(const Tensor& base, const Shape& shape, const S
   return Tensor(std::move(impl));
 }
 
+LOCKSTEP_INLINE bool same_memory(const Tensor& a, const Tensor& b) {
+  const Elements& one = *a.impl();
+  const Elements& other = *b.impl();
+  return one.storage == other.storage && one.offset == other.offset && one.dtype == other.dtype &&
+         one.shape == other.shape && one.strides == other.strides;
+}
+
 LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start,
                                std::int64_t length) {
   Shape sizes = x.sizes();
@@ -141,10 +148,7 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
   check<DtypeError>(!impl_->requires_grad || is_floating_point(from.dtype),
                     "set_data: a tensor that requires grad cannot become one of ", from.dtype);
-  const bool same = impl_->storage == from.storage && impl_->offset == from.offset &&
-                    impl_->dtype == from.dtype && impl_->shape == from.shape &&
-                    impl_->strides == from.strides;
-  if (!same) ++impl_->replaced;
+  if (!detail::same_memory(*this, other)) ++impl_->replaced;
   static_cast<detail::Elements&>(*impl_) = from;
 }
 
