@@ -11,7 +11,6 @@
 #include <lockstep/tensor/random.hpp>
 
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -43,14 +42,12 @@ class ThreadState {
     ForeignThreadState::Handle captured;
   };
 
-  ThreadState(const AutogradState& autograd, const AutocastState& autocast,
-              std::shared_ptr<RandomNumbers> random)
-      : autograd_(autograd), autocast_(autocast), random_(std::move(random)) {}
+  ThreadState() = default;
 
-  AutogradState autograd_;
-  AutocastState autocast_;
-  std::vector<Stream> streams_;            // that guards have set
-  std::shared_ptr<RandomNumbers> random_;  // null, as usual: the process's
+  AutogradState autograd_ = autograd_state();
+  AutocastState autocast_ = autocast_state();
+  std::vector<Stream> streams_;                                // that guards have set
+  std::shared_ptr<RandomNumbers> random_ = random_override();  // null, as usual: the process's
   std::vector<Foreign> foreign_;
 };
 

@@ -100,10 +100,8 @@ std::vector<T> tensors_of_type(const TensorWalk& walk) {
   });
   if (!has_duplicates(result)) return result;
   std::unordered_set<const TensorImpl*> seen;
-  const auto repeated = [&seen](const T& handle) {
-    return !seen.insert(handle.impl().get()).second;
-  };
-  result.erase(std::remove_if(result.begin(), result.end(), repeated), result.end());
+  std::erase_if(result,
+                [&seen](const T& handle) { return !seen.insert(handle.impl().get()).second; });
   return result;
 }
 

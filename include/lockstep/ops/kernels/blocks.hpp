@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +18,7 @@ inline constexpr std::size_t kBlockSize = 64;
 // A block to be read: `count` elements where they are if they fill it, else in a room of its own.
 // Without a place it is all zeros.
 template <class T>
-class BlockIn {
+class BlockIn : NonCopyable {
  public:
   const T* const data;
 
@@ -27,8 +28,6 @@ class BlockIn {
     T* const end = from == nullptr ? room_ : std::copy_n(from, count, room_);
     std::fill(end, room_ + kBlockSize, T{});
   }
-  BlockIn(const BlockIn&) = delete;
-  BlockIn& operator=(const BlockIn&) = delete;
 
  private:
   T room_[kBlockSize];
@@ -37,7 +36,7 @@ class BlockIn {
 // A block to be written: in place, or in a room of its own whose first `count` elements are copied
 // to their place at the end. Without a place they are dropped.
 template <class T>
-class BlockOut {
+class BlockOut : NonCopyable {
  public:
   T* const data;
 
@@ -46,8 +45,6 @@ class BlockOut {
   ~BlockOut() {
     if (to_ != nullptr && data != to_) std::copy_n(data, count_, to_);
   }
-  BlockOut(const BlockOut&) = delete;
-  BlockOut& operator=(const BlockOut&) = delete;
 
  private:
   T* const to_;

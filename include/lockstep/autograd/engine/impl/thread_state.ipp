@@ -12,7 +12,7 @@
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE ThreadState ThreadState::capture() {
-  ThreadState state(autograd_state(), autocast_state(), random_override());
+  ThreadState state;
   if (!StreamOverrides::empty()) state.streams_ = StreamOverrides::list();
   const ForeignThreadState* foreign = ForeignThreadState::first();
   for (; foreign != nullptr; foreign = foreign->next()) {
