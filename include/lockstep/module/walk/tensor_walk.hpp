@@ -40,13 +40,13 @@ class TensorWalk {
   // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
   // Buffer.
   void for_each(TensorVisitor::Function fn, SharedNodes shared_nodes = SharedNodes::once) const {
-    walk_(module_, TensorVisitor(fn), shared_nodes);
+    walk_(module_, {fn}, shared_nodes);
   }
 
   // The same, and also for each plain Tensor that is a member, or in a container that is a member,
   // as TensorKind::plain: these are no part of the module.
   void for_each_and_plain(TensorVisitor::Function fn) const {
-    walk_(module_, TensorVisitor(fn, PlainTensors::see), SharedNodes::once);
+    walk_(module_, {fn, true}, SharedNodes::once);
   }
 
  private:

@@ -32,7 +32,7 @@ enum class SharedNodes { once, under_every_name };
 // `visitor(const nested::Path& path, node&)` is called for every Parameter and Buffer, and for
 // every class whose members are walked, before its members. A visitor that has `shared(slot)` gets
 // every non-null std::shared_ptr to something walkable first, and may replace it; one that has
-// `plain(path, tensor)` gets every plain Tensor, if its `sees_plain()` says so. Nodes are const
+// `plain(path, tensor)` gets every plain Tensor, if its `sees_plain` says so. Nodes are const
 // where the module or an owner on the way is. Names are torch's: member names, indices and map
 // keys, joined with dots; pointers, optional and variant add nothing.
 template <class Visitor>
@@ -85,8 +85,8 @@ class Walker {
   void skip_node(const nested::Path& path, T& node) {
     using Plain = std::remove_const_t<T>;
     require_no_hidden_parameters<Plain>();
-    if constexpr (holds_plain_tensors<Plain> && requires { visitor_.sees_plain(); }) {
-      if (!visitor_.sees_plain()) return;
+    if constexpr (holds_plain_tensors<Plain> && requires { visitor_.sees_plain; }) {
+      if (!visitor_.sees_plain) return;
       if constexpr (std::derived_from<Plain, Tensor>) {
         visitor_.plain(path, node);
       } else if constexpr (node_kind<T> == NodeKind::map) {
@@ -167,34 +167,26 @@ class Walker {
 };
 
 // The visitor of walks that only look at tensors: calls `fn(path, tensor, kind)` for each parameter
-// and buffer, and with PlainTensors::see for each plain Tensor, too (see TensorWalk).
+// and buffer, and for each plain Tensor, too, if it `sees_plain` (see TensorWalk).
 enum class TensorKind { parameter, buffer, plain };
-enum class PlainTensors { skip, see };
 
-class TensorVisitor {
- public:
+struct TensorVisitor {
   using Function =
       FunctionRef<void(const nested::Path& path, const Tensor& tensor, TensorKind kind)>;
 
-  explicit TensorVisitor(Function fn, PlainTensors plain = PlainTensors::skip)
-      : fn_(fn), plain_(plain) {}
+  Function fn;
+  bool sees_plain = false;
 
   template <class Node>
   void operator()(const nested::Path& path, const Node& node) const {
     if constexpr (std::derived_from<Node, Tensor>) {
       constexpr bool trained = std::derived_from<Node, Parameter>;
-      fn_(path, node, trained ? TensorKind::parameter : TensorKind::buffer);
+      fn(path, node, trained ? TensorKind::parameter : TensorKind::buffer);
     }
   }
-
-  bool sees_plain() const { return plain_ == PlainTensors::see; }
   void plain(const nested::Path& path, const Tensor& tensor) const {
-    fn_(path, tensor, TensorKind::plain);
+    fn(path, tensor, TensorKind::plain);
   }
-
- private:
-  Function fn_;
-  PlainTensors plain_;
 };
 
 // Walks over `module`. Its type has to be clearer than a member's: since it is meant to be a
