@@ -15,16 +15,6 @@ template <class T>
 T one_normal_erf(T x) {
   return std::erf(x * static_cast<T>(kSqrtHalf));
 }
-#define LOCKSTEP_ONE(NAME) \
-  template <class T>       \
-  T one_##NAME(T x) {      \
-    return std::NAME(x);   \
-  }
-LOCKSTEP_ONE(exp)
-LOCKSTEP_ONE(log)
-LOCKSTEP_ONE(tanh)
-LOCKSTEP_ONE(sqrt)
-#undef LOCKSTEP_ONE
 
 #if defined(LOCKSTEP_LIBMVEC)
 
@@ -61,16 +51,16 @@ LOCKSTEP_VECTOR_LOOP(by_avx512, "avx512f,avx512dq")
 #undef LOCKSTEP_VECTOR_LOOP
 
 // The names are those of the x86-64 vector function ABI: b, d and e are the instructions.
-#define LOCKSTEP_VECTOR_FUNCTION(NAME)                              \
-  Floats4 NAME##_of(Floats4) __asm__("_ZGVbN4v_" #NAME "f");        \
-  Floats8 NAME##_of(Floats8) __asm__("_ZGVdN8v_" #NAME "f");        \
-  Floats16 NAME##_of(Floats16) __asm__("_ZGVeN16v_" #NAME "f");     \
-  Doubles2 NAME##_of(Doubles2) __asm__("_ZGVbN2v_" #NAME);          \
-  Doubles4 NAME##_of(Doubles4) __asm__("_ZGVdN4v_" #NAME);          \
-  Doubles8 NAME##_of(Doubles8) __asm__("_ZGVeN8v_" #NAME);          \
-  LOCKSTEP_VECTOR_OVERLOAD(NAME, float, Floats4, Floats8, Floats16) \
-  LOCKSTEP_VECTOR_OVERLOAD(NAME, double, Doubles2, Doubles4, Doubles8)
-#define LOCKSTEP_VECTOR_OVERLOAD(NAME, T, V2, V4, V8)                              \
+#define LOCKSTEP_VECTOR_FUNCTION(NAME)                                         \
+  Floats4 NAME##_of(Floats4) __asm__("_ZGVbN4v_" #NAME "f");                   \
+  Floats8 NAME##_of(Floats8) __asm__("_ZGVdN8v_" #NAME "f");                   \
+  Floats16 NAME##_of(Floats16) __asm__("_ZGVeN16v_" #NAME "f");                \
+  Doubles2 NAME##_of(Doubles2) __asm__("_ZGVbN2v_" #NAME);                     \
+  Doubles4 NAME##_of(Doubles4) __asm__("_ZGVdN4v_" #NAME);                     \
+  Doubles8 NAME##_of(Doubles8) __asm__("_ZGVeN8v_" #NAME);                     \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, std::NAME, float, Floats4, Floats8, Floats16) \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, std::NAME, double, Doubles2, Doubles4, Doubles8)
+#define LOCKSTEP_VECTOR_OVERLOAD(NAME, ONE, T, V2, V4, V8)                         \
   LOCKSTEP_INLINE void NAME(const T* in, T* out, std::size_t n, Instructions by) { \
     switch (by) {                                                                  \
       case Instructions::avx512:                                                   \
@@ -80,7 +70,7 @@ LOCKSTEP_VECTOR_LOOP(by_avx512, "avx512f,avx512dq")
       case Instructions::sse2:                                                     \
         return by_sse2<V2, NAME##_of>(in, out, n);                                 \
       case Instructions::scalar:                                                   \
-        for (std::size_t i = 0; i < n; ++i) out[i] = one_##NAME(in[i]);            \
+        for (std::size_t i = 0; i < n; ++i) out[i] = ONE(in[i]);                   \
     }                                                                              \
   }
 
@@ -106,8 +96,8 @@ LOCKSTEP_VECTOR_ROOT("avx512f,avx512dq", Floats16, "vsqrtps")
 LOCKSTEP_VECTOR_ROOT("avx512f,avx512dq", Doubles8, "vsqrtpd")
 #undef LOCKSTEP_VECTOR_ROOT
 
-LOCKSTEP_VECTOR_OVERLOAD(sqrt, float, Floats4, Floats8, Floats16)
-LOCKSTEP_VECTOR_OVERLOAD(sqrt, double, Doubles2, Doubles4, Doubles8)
+LOCKSTEP_VECTOR_OVERLOAD(sqrt, std::sqrt, float, Floats4, Floats8, Floats16)
+LOCKSTEP_VECTOR_OVERLOAD(sqrt, std::sqrt, double, Doubles2, Doubles4, Doubles8)
 
 // Scaled in the register: a vector that is read just after narrower ones were written there has to
 // wait for them. erf_of is called by a pointer, as in the loops, since it is compiled for fewer
@@ -123,22 +113,22 @@ LOCKSTEP_NORMAL_ERF("avx2,fma", Doubles4, "_ZGVdN4v_erf")
 LOCKSTEP_NORMAL_ERF("avx512f,avx512dq", Doubles8, "_ZGVeN8v_erf")
 #undef LOCKSTEP_NORMAL_ERF
 
-LOCKSTEP_VECTOR_OVERLOAD(normal_erf, double, Doubles2, Doubles4, Doubles8)
+LOCKSTEP_VECTOR_OVERLOAD(normal_erf, one_normal_erf, double, Doubles2, Doubles4, Doubles8)
 
 #else
 
-#define LOCKSTEP_VECTOR_FUNCTION(NAME)  \
-  LOCKSTEP_VECTOR_OVERLOAD(NAME, float) \
-  LOCKSTEP_VECTOR_OVERLOAD(NAME, double)
-#define LOCKSTEP_VECTOR_OVERLOAD(NAME, T)                                       \
+#define LOCKSTEP_VECTOR_FUNCTION(NAME)             \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, std::NAME, float) \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, std::NAME, double)
+#define LOCKSTEP_VECTOR_OVERLOAD(NAME, ONE, T)                                  \
   LOCKSTEP_INLINE void NAME(const T* in, T* out, std::size_t n, Instructions) { \
-    for (std::size_t i = 0; i < n; ++i) out[i] = one_##NAME(in[i]);             \
+    for (std::size_t i = 0; i < n; ++i) out[i] = ONE(in[i]);                    \
   }
 
 LOCKSTEP_INLINE Instructions best_instructions() { return Instructions::scalar; }
 
 LOCKSTEP_VECTOR_FUNCTION(sqrt)
-LOCKSTEP_VECTOR_OVERLOAD(normal_erf, double)
+LOCKSTEP_VECTOR_OVERLOAD(normal_erf, one_normal_erf, double)
 
 #endif
 
