@@ -66,7 +66,7 @@ struct MomentsOverRanks {
         all, cat({own.mean, own.var, full({1}, count, options)}));
     const Tensor counts = all.narrow(1, 2 * channels, 1);
     const Tensor total = sum(counts, {0});
-    const Tensor values_or_one = relu(total - 1) + 1;
+    const Tensor values_or_one = clamp(total, 1);
     const Tensor shares = counts / values_or_one;
     const Tensor means = all.narrow(1, 0, channels);
     const Tensor centre = sum(means * shares, {0});
@@ -106,9 +106,8 @@ LOCKSTEP_INLINE std::shared_ptr<const StatisticsSource> statistics_over_ranks(
     const Tensor& total = moments[2];
     const Axis axis(x.sizes(), 1);
     check_batch_count(static_cast<double>(axis.outer * axis.inner), total, "ranks", x);
-    // (Divided by 1 at least, for an empty batch.)
-    const Tensor unbiased = moments[1] * (total / (relu(total - 2) + 1));
-    return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
+    const Tensor unbiased = moments[1] * (total / clamp(total - 1, 1));
+    return BatchStatistics{moments[0], moments[1], unbiased, clamp(total, {}, 1)};
   };
   return std::make_shared<const StatisticsSource>(statistics);
 }

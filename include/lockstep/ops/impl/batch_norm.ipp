@@ -55,13 +55,12 @@ inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, do
   const Tensor total = sum_of_batch(cat({own.mean * count, full({1}, count, own.mean.options())}));
   const Tensor values = total.narrow(0, channels, 1);
   check_batch_count(count, values, "replicas", x);
-  const Tensor divisor = relu(values - 1) + 1;  // not 0 for an empty batch
+  const Tensor divisor = clamp(values, 1);  // not 0 for an empty batch
   const Tensor mean = total.narrow(0, 0, channels) / divisor;
   const Tensor squares = sum_of_batch((own.var + square(own.mean - mean)) * count);
   const Tensor var = squares / divisor;
   const NoGradGuard guard;
-  // (The divisor of the squares is at least 1, for an empty batch.)
-  return {mean, var, squares / (relu(values - 2) + 1), 1 - relu(1 - values)};
+  return {mean, var, squares / clamp(values - 1, 1), clamp(values, {}, 1)};
 }
 
 // The running statistics as a kernel changes them: contiguous, of one device.
