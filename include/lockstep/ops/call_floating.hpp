@@ -65,20 +65,16 @@ void launch_members(const Stream& stream, const Tensor& result, const Members&..
   launch_with(as_member(members, result, stream)...);
 }
 
-template <class T, template <class> class Call, class... Members>
-Tensor result_of(const Shape& shape, const Tensor& first, const Members&... members) {
-  const Stream stream = current_stream(first.device());
-  Tensor result = empty_on(stream, shape, dtype_of<T>);
-  launch_members<Call<T>>(stream, result, first, members...);
-  return result;
-}
-
 // The result, of `shape`, of such a call, which takes half precision in f32. Not recorded.
 template <template <class> class Call, class... Members>
 Tensor call_floating(const char* operation, const Shape& shape, const Tensor& first,
                      const Members&... members) {
-  return compute_elements(first.dtype(), operation,
-                          [&]<class T>(T) { return result_of<T, Call>(shape, first, members...); });
+  return compute_elements(first.dtype(), operation, [&]<class T>(T) {
+    const Stream stream = current_stream(first.device());
+    Tensor result = empty_on(stream, shape, dtype_of<T>);
+    launch_members<Call<T>>(stream, result, first, members...);
+    return result;
+  });
 }
 
 }  // namespace lockstep::detail
