@@ -71,8 +71,8 @@ class AutocastGuard {
 
  private:
   static Dtype checked(Dtype dtype) {
-    check<DtypeError>(lockstep::detail::is_half_precision(dtype),
-                      "AutocastGuard: expected bf16 or f16, got ", dtype);
+    check<DtypeError>(detail::is_half_precision(dtype), "AutocastGuard: expected bf16 or f16, got ",
+                      dtype);
     return dtype;
   }
 

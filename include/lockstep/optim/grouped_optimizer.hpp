@@ -46,12 +46,12 @@ Options with_defaults(const Group& group, Options defaults) {
   static_assert(is_group_of<Options, Group>,
                 "lockstep: an optimiser's Group has its parameters and then, by the names and in "
                 "the order of its Options, an optional member for each of them");
-  const auto given = lockstep::detail::tie_members(group);  // the parameters, then the settings
-  const auto chosen = lockstep::detail::tie_members(defaults);
+  const auto given = detail::tie_members(group);  // the parameters, then the settings
+  const auto chosen = detail::tie_members(defaults);
   [&]<std::size_t... i>(std::index_sequence<i...>) {
     ((std::get<i>(chosen) = std::get<i + 1>(given).value_or(std::get<i>(chosen))), ...);
   }
-  (std::make_index_sequence<lockstep::detail::member_count<Options>>{});
+  (std::make_index_sequence<detail::member_count<Options>>{});
   return defaults;
 }
 
@@ -154,7 +154,7 @@ class GroupedOptimizer : public Optimizer {
   // been changed then.
   void load_state_dict(const StateDict& dict) {
     check_not_moved();
-    lockstep::detail::StateReader reader(name(), dict);
+    detail::StateReader reader(name(), dict);
     std::vector<Options> options;
     std::vector<double> initial_lrs;
     for (std::size_t group = 0; group < group_count(); ++group) {

@@ -25,14 +25,14 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::autograd::detail {
+namespace lockstep::detail {
 
 // For the losses that DataParallel gathers from its replicas, the text says how to make one of
 // them.
 [[noreturn, gnu::cold]] inline void fail_no_scalar(const Tensor& tensor) {
   const bool gathered = tensor.dim() == 1 && tensor.grad_fn() &&
                         std::string_view(tensor.grad_fn()->name()) == "Gather";
-  lockstep::detail::fail<AutogradError>(
+  fail<AutogradError>(
       "grad can be implicitly created only for scalar outputs; backward of a tensor of shape ",
       tensor.sizes(), " needs a gradient of that shape",
       gathered ? ". If these are the losses of DataParallel's replicas, its option "
@@ -41,7 +41,7 @@ namespace lockstep::autograd::detail {
 }
 
 // Adds the tensors where backward starts, with the gradients given; a scalar without one gets 1.
-inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor> tensors,
+inline void add_roots(GraphTask& task, std::span<const Tensor> tensors,
                       std::span<const Tensor> gradients) {
   check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
                     "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
@@ -58,27 +58,26 @@ inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor>
       if (tensor.numel() != 1) fail_no_scalar(tensor);
       gradient = ones(tensor.sizes(), tensor.options());
     }
-    lockstep::detail::check_gradient("backward: a gradient", gradient, "was given for a tensor",
-                                     tensor);
-    task.add_root(lockstep::detail::gradient_edge(tensor), std::move(gradient));
+    check_gradient("backward: a gradient", gradient, "was given for a tensor", tensor);
+    task.add_root(gradient_edge(tensor), std::move(gradient));
   }
 }
 
-inline void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
-                     bool retain_graph, bool create_graph) {
-  lockstep::detail::GraphTask task(retain_graph, create_graph);
+inline void run_backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
+                         bool retain_graph, bool create_graph) {
+  GraphTask task(retain_graph, create_graph);
   add_roots(task, tensors, gradients);
   task.run();
 }
 
-}  // namespace lockstep::autograd::detail
+}  // namespace lockstep::detail
 
 namespace lockstep::autograd {
 
 LOCKSTEP_INLINE void backward(const std::vector<Tensor>& tensors,
                               const std::vector<Tensor>& gradients,
                               std::optional<bool> retain_graph, bool create_graph) {
-  detail::backward(tensors, gradients, retain_graph.value_or(create_graph), create_graph);
+  detail::run_backward(tensors, gradients, retain_graph.value_or(create_graph), create_graph);
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
@@ -86,13 +85,13 @@ LOCKSTEP_INLINE std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
                                          const std::vector<Tensor>& grad_outputs,
                                          std::optional<bool> retain_graph, bool create_graph,
                                          bool allow_unused) {
-  lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
+  detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
   detail::add_roots(task, outputs, grad_outputs);
   check<ValueError>(!inputs.empty(), "grad: expected at least one input");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check<AutogradError>(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,
                          " does not require grad");
-    task.capture(lockstep::detail::gradient_edge(inputs[i]));
+    task.capture(detail::gradient_edge(inputs[i]));
   }
   task.run();
   std::vector<Tensor> results;
@@ -112,8 +111,8 @@ namespace lockstep {
 
 LOCKSTEP_INLINE void Tensor::backward(const Tensor& gradient, bool retain_graph,
                                       bool create_graph) const {
-  autograd::detail::backward({this, 1}, {&gradient, gradient.defined() ? 1U : 0U},
-                             retain_graph || create_graph, create_graph);
+  detail::run_backward({this, 1}, {&gradient, gradient.defined() ? 1U : 0U},
+                       retain_graph || create_graph, create_graph);
 }
 
 LOCKSTEP_INLINE void Tensor::retain_grad() const {

@@ -78,19 +78,18 @@ LOCKSTEP_INLINE double calculate_gain(Nonlinearity nonlinearity, double slope) {
 LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
                                        Generator& generator) {
   if (tensor.defined() && is_floating_point(tensor.dtype())) {
-    lockstep::detail::check_uniform("uniform_", a, b, tensor.dtype());
+    detail::check_uniform("uniform_", a, b, tensor.dtype());
   }
   return detail::fill_with("uniform_", tensor, generator, [&](detail::RandomBits bits) {
-    return lockstep::detail::uniform_in(a, b, tensor.dtype(), bits);
+    return detail::uniform_in(a, b, tensor.dtype(), bits);
   });
 }
 
 LOCKSTEP_INLINE const Tensor& normal_(const Tensor& tensor, double mean, double std,
                                       Generator& generator) {
-  check<ValueError>(
-      lockstep::detail::is_finite(mean) && lockstep::detail::is_finite(std) && std >= 0,
-      "normal_: expected a finite mean and a finite deviation of at least 0, got ", mean, " and ",
-      std);
+  check<ValueError>(detail::is_finite(mean) && detail::is_finite(std) && std >= 0,
+                    "normal_: expected a finite mean and a finite deviation of at least 0, got ",
+                    mean, " and ", std);
   return detail::fill_with("normal_", tensor, generator, [&](detail::RandomBits bits) {
     return mean + std * detail::normal_of(bits);
   });

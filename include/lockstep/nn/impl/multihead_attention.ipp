@@ -33,7 +33,7 @@ LOCKSTEP_INLINE MultiheadAttention::MultiheadAttention(std::int64_t embed, std::
       num_heads(heads),
       dropout(options.dropout),
       batch_first(options.batch_first) {
-  lockstep::detail::check_probability("MultiheadAttention", dropout);
+  detail::check_probability("MultiheadAttention", dropout);
   const TensorOptions like{.dtype = options.dtype, .device = options.device};
   in_proj_weight = Parameter(empty({3 * embed, embed}, like));
   init::xavier_uniform_(in_proj_weight);
@@ -53,24 +53,24 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> MultiheadAttention::forward(
   const double p = training ? dropout : 0;
   const double scale = 1 / std::sqrt(static_cast<double>(embed_dim / num_heads));
   if (!masks.need_weights) {
-    const Tensor seen = lockstep::detail::attention("MultiheadAttention", q, k, v,
-                                                    {.attn_mask = bias_of(masks, query, key),
-                                                     .dropout_p = p,
-                                                     .is_causal = masks.is_causal,
-                                                     .scale = scale});
+    const Tensor seen = detail::attention("MultiheadAttention", q, k, v,
+                                          {.attn_mask = bias_of(masks, query, key),
+                                           .dropout_p = p,
+                                           .is_causal = masks.is_causal,
+                                           .scale = scale});
     return {out_proj(joined(seen, query)), Tensor()};
   }
   const Tensor weights =
-      lockstep::detail::attention_weights(q, k, bias_of(masks, query, key), masks.is_causal,
-                                          lockstep::detail::AttentionDropout::draw(p, q, k), scale);
+      detail::attention_weights(q, k, bias_of(masks, query, key), masks.is_causal,
+                                detail::AttentionDropout::draw(p, q, k), scale);
   const Tensor output = out_proj(joined(matmul(weights, v), query));
   const Tensor shown = masks.average_attn_weights ? mean(weights, {1}) : weights;
   return {output, query.dim() == 2 ? squeeze(shown, 0) : shown};
 }
 
 LOCKSTEP_INLINE std::int64_t MultiheadAttention::checked(std::int64_t embed, std::int64_t heads) {
-  lockstep::detail::check_layer_size("MultiheadAttention", "embed_dim", embed);
-  lockstep::detail::check_layer_size("MultiheadAttention", "num_heads", heads);
+  detail::check_layer_size("MultiheadAttention", "embed_dim", embed);
+  detail::check_layer_size("MultiheadAttention", "num_heads", heads);
   check<ValueError>(embed % heads == 0, "MultiheadAttention: expected embed_dim ", embed,
                     " to be a multiple of num_heads ", heads);
   return embed;
@@ -79,7 +79,7 @@ LOCKSTEP_INLINE std::int64_t MultiheadAttention::checked(std::int64_t embed, std
 LOCKSTEP_INLINE void MultiheadAttention::check_inputs(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
   (void)checked(embed_dim, num_heads);  // they may have been set since
-  if (training) lockstep::detail::check_probability("MultiheadAttention", dropout);
+  if (training) detail::check_probability("MultiheadAttention", dropout);
   const auto fits = [&](const Tensor& x) {
     return x.dim() == query.dim() && x.size(-1) == embed_dim && batch_of(x) == batch_of(query);
   };
@@ -130,7 +130,7 @@ LOCKSTEP_INLINE Tensor MultiheadAttention::bias_of(const MultiheadAttentionMasks
     check<ShapeError>(same || sizes == Shape{batch * num_heads, queries, keys}, name,
                       ": expected an attn_mask of shape ", Shape{queries, keys}, " or ",
                       Shape{batch * num_heads, queries, keys}, ", got ", sizes);
-    const Tensor mask = lockstep::detail::mask_bias(name, masks.attn_mask, true, query);
+    const Tensor mask = detail::mask_bias(name, masks.attn_mask, true, query);
     add(same ? mask : reshape(mask, {batch, num_heads, queries, keys}));
   }
   if (masks.key_padding_mask.defined()) {
@@ -138,8 +138,7 @@ LOCKSTEP_INLINE Tensor MultiheadAttention::bias_of(const MultiheadAttentionMasks
     const Shape expected = query.dim() == 2 ? Shape{keys} : Shape{batch, keys};
     check<ShapeError>(sizes == expected, name, ": expected a key_padding_mask of shape ", expected,
                       ", got ", sizes);
-    add(reshape(lockstep::detail::mask_bias(name, masks.key_padding_mask, true, query),
-                {batch, 1, 1, keys}));
+    add(reshape(detail::mask_bias(name, masks.key_padding_mask, true, query), {batch, 1, 1, keys}));
   }
   return bias;
 }

@@ -49,7 +49,7 @@ LOCKSTEP_INLINE double clip_grad_norm_(const ParameterList& parameters, double m
   double sum = 0;
   for (const Tensor& square : squares) sum += square.item();
   const double norm = std::sqrt(sum);
-  check<ValueError>(!error_if_nonfinite || lockstep::detail::is_finite(norm),
+  check<ValueError>(!error_if_nonfinite || detail::is_finite(norm),
                     "clip_grad_norm_: the norm of the gradients is ", norm);
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;

@@ -24,8 +24,8 @@
 namespace lockstep::optim {
 
 LOCKSTEP_INLINE void check_setting(const char* optimizer, const char* setting, double value) {
-  check<ValueError>(lockstep::detail::is_finite(value) && value >= 0, optimizer, ": expected ",
-                    setting, " to be a finite number of at least 0, got ", value);
+  check<ValueError>(detail::is_finite(value) && value >= 0, optimizer, ": expected ", setting,
+                    " to be a finite number of at least 0, got ", value);
 }
 
 LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {

@@ -62,10 +62,10 @@ LOCKSTEP_INLINE void BackwardPass::run_callbacks() {
 namespace lockstep::autograd {
 
 LOCKSTEP_INLINE void queue_callback(std::function<void()> callback) {
-  check<AutogradError>(lockstep::detail::current_backward_pass != nullptr,
+  check<AutogradError>(detail::current_backward_pass != nullptr,
                        "queue_callback: Final callbacks can only be installed during backward "
                        "pass.");
-  lockstep::detail::current_backward_pass->queue_callback(std::move(callback));
+  detail::current_backward_pass->queue_callback(std::move(callback));
 }
 
 }  // namespace lockstep::autograd
