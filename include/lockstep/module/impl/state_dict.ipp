@@ -153,26 +153,25 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
     const detail::TensorImpl* const variable = target.tensor.impl().get();
     const bool has_shape = !detail::is_uninitialized(target.tensor);
     given.insert(variable);
+    const auto misfit = [&](const auto&... why) {
+      misfits.push_back(detail::str(target.name, " (", why..., ')'));
+    };
     if (!source->second.defined()) {
-      misfits.push_back(detail::str(target.name, " (the dict's tensor is undefined)"));
+      misfit("the dict's tensor is undefined");
     } else if (detail::is_uninitialized(source->second)) {
-      if (has_shape) {
-        misfits.push_back(detail::str(target.name, " (the dict's tensor is uninitialized)"));
-      }
+      if (has_shape) misfit("the dict's tensor is uninitialized");
     } else if (target.tensor.is_sparse() || source->second.is_sparse()) {
-      misfits.push_back(detail::str(target.name, " (the module's tensor or the dict's is sparse)"));
+      misfit("the module's tensor or the dict's is sparse");
     } else {
       const Shape& given_shape = source->second.sizes();
       const Shape& shape = has_shape ? target.tensor.sizes()
                                      : new_shapes.emplace(variable, given_shape).first->second;
       if (has_shape && detail::repeats_elements(target.tensor)) {
-        misfits.push_back(
-            detail::str(target.name, " (several of the module's elements are one in memory)"));
+        misfit("several of the module's elements are one in memory");
       } else if (given_shape == shape) {
         copies.emplace_back(target.tensor, source->second);
       } else {
-        misfits.push_back(detail::str(target.name, " (the module's shape is ", shape,
-                                      ", the dict's ", given_shape, ")"));
+        misfit("the module's shape is ", shape, ", the dict's ", given_shape);
       }
     }
     sources.erase(source);
