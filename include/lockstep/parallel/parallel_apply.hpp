@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine/thread_state.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
