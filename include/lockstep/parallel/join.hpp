@@ -119,6 +119,8 @@ class JoinContext {
   static int phase_of(std::int32_t code) { return (std::abs(code) - 1) % kPhases; }
 
  private:
+  // What this rank announces for a phase. The sign says by how many ranks it divides, so that ranks
+  // which differ in it find that out.
   std::int32_t code_of(int phase) const {
     check<ValueError>(phase >= 0 && phase < kPhases, "join: expected a phase from 0 to ",
                       kPhases - 1, ", got ", phase);

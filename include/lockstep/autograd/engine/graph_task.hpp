@@ -320,6 +320,7 @@ class GraphTask final : public BackwardPass {
   // parts come from.
   void collect(NodeState& state, std::vector<Tensor>& sums) {
     const Stream& stream = state.node->stream();
+    // (It is empty, and has room: resize would be a call of a function.)
     while (sums.size() < state.node->num_inputs()) sums.emplace_back();
     for (PassGraph::Arrival& part : graph_.arrivals(state)) {
       if (!part.gradient.defined()) continue;

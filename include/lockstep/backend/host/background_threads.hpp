@@ -178,7 +178,8 @@ class BackgroundThreads {
   bool need_another() noexcept {
     if (awake_ >= wanted_) return false;
     if (asleep_ == 0) {
-      (void)thrown_by([this] { start(); });  // without it one of the others comes to it later
+      // If no thread can be started, one of the others comes to the stream later.
+      (void)thrown_by([this] { start(); });
       return false;
     }
     --asleep_;

@@ -90,6 +90,7 @@ void note_lost_results(Device device, const Text& text) noexcept {
   });
 }
 
+// Whether it is an exception of type E, or of a type derived from that.
 template <class E>
 bool is_a(const std::exception_ptr& cause) noexcept {
   try {

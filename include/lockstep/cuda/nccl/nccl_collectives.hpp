@@ -127,6 +127,7 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
       communicator.set_end(rank, ends[rank]);
       points.push_back(static_cast<const CudaEvent&>(*ends[rank]).point(ends[rank]));
     });
+    // Before a rank's stream waits; a rank for which it cannot be noted waits here for NCCL.
     bool noted = false;
     for_each_rank([&](std::size_t rank) {
       if (!noted) OtherGpus::rely(communicator.devices(), points);

@@ -132,8 +132,8 @@ inline const Tensor& update(const char* operation, const Tensor& tensor, bool re
   return tensor;
 }
 
-// The same by another tensor. What has been recorded does not refer to the result, also where that
-// is the other tensor: it would own itself.
+// The same by another tensor. Where that is the tensor itself, `change` gets what it was before: an
+// operation that saved the tensor, which becomes the result, would be owned by what it saves.
 inline const Tensor& update(const char* operation, const Tensor& tensor, const Tensor& other,
                             FunctionRef<Tensor(const Tensor&, const Tensor&)> change) {
   return update(operation, tensor, is_recorded(other), [&](const Tensor& before) {
