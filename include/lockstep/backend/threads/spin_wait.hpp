@@ -23,14 +23,14 @@ inline void cpu_relax() noexcept {
 // awaited thread needs.
 inline constexpr std::chrono::nanoseconds kSpinTime{2500};
 
-// Calls `ready` until it is true (then returns true) or `kSpinTime` is over (false). The bound is a
+// Calls `ready` until it is true (then returns true) or `limit` is over (false). The bound is a
 // time and not a count because one pause lasts from 2 to over 50 ns, depending on the machine.
 template <class Ready>
-bool spin_until(Ready ready) {
+bool spin_until(Ready ready, std::chrono::nanoseconds limit = kSpinTime) {
   using Clock = std::chrono::steady_clock;
   constexpr int kPausesPerLook = 8;  // a look at the clock costs about as much as one pause
   if (ready()) return true;
-  const Clock::time_point end = Clock::now() + kSpinTime;
+  const Clock::time_point end = Clock::now() + limit;
   do {
     for (int i = 0; i < kPausesPerLook; ++i) {
       cpu_relax();

@@ -8,9 +8,38 @@
 #include <lockstep/device/cores.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace lockstep::distributed::detail {
+
+// How a rank that has a core of its own waits for the others: it spins for about as long as waking
+// it would take. Out of a park it comes late, the others, who are soon here again, park in their
+// turn, and each small step ends in two wake-ups.
+//
+// Where the others take longer, or a busy neighbour has their core, this only costs time: then the
+// next waits are short.
+//
+// Threads: belongs to the thread that waits.
+class LongSpin {
+ public:
+  template <class Ready>
+  bool until(Ready ready) {
+    if (short_waits_ > 0) {
+      --short_waits_;
+      return lockstep::detail::spin_until(ready);
+    }
+    if (lockstep::detail::spin_until(ready, kLimit)) return true;
+    short_waits_ = kShortWaits;
+    return false;
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kLimit{20};
+  static constexpr int kShortWaits = 100;
+
+  int short_waits_ = 0;
+};
 
 // A barrier for the ranks of a world of threads, used again and again: what each did before `meet`
 // is visible to all when it returns. Once it is broken, no further round takes place.
@@ -63,13 +92,14 @@ class Rendezvous {
 
   bool await_end_of(std::uint32_t mine) const noexcept {
     thread_local lockstep::detail::SharedCore shared_core;
+    thread_local LongSpin long_spin;
     std::uint32_t word = 0;
     const auto over = [&] {
       word = word_.load(std::memory_order_acquire);
       return round(word) != mine || (word & kBroken);
     };
-    const bool found =
-        (fits_ && shared_core.yield_until(over)) || lockstep::detail::spin_until(over);
+    const bool found = fits_ ? shared_core.yield_until(over) || long_spin.until(over)
+                             : lockstep::detail::spin_until(over);
     if (!found) {
       while (!over()) lockstep::detail::park_counted(word_, word);
       shared_core.woken_from(core_of_last_.load(std::memory_order_relaxed));
