@@ -54,6 +54,44 @@ TEST(Copy, MovesElementsOfEverySize) {
   }
 }
 
+// Rows longer and shorter than a tile, read and written along them, across them and in steps, and
+// stretched from one element.
+TEST(Copy, PlacesEachElementWhereItBelongs) {
+  for (const Shape& shape : {Shape{1, 3}, {8, 8}, {9, 17}, {30, 5}, {5, 30}}) {
+    const std::int64_t rows = shape[0];
+    const std::int64_t columns = shape[1];
+    const Tensor numbers = arange(4 * rows * columns, {.dtype = Dtype::i64});
+    const std::vector<Tensor> sources{
+        numbers.narrow(0, 0, rows * columns).reshape(shape),
+        numbers.narrow(0, 0, rows * columns).reshape({columns, rows}).t(),
+        numbers.reshape({rows, 2, columns, 2}).select(3, 0).select(1, 1),
+        numbers.reshape({columns, 2, rows, 2}).select(3, 1).select(1, 0).t(),
+        numbers.narrow(0, 0, rows).reshape({rows, 1}).expand(shape),
+        numbers.narrow(0, 0, columns).reshape({1, columns}).expand(shape)};
+    for (const Tensor& source : sources) {
+      Integers expected;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t c = 0; c < columns; ++c) {
+          expected.push_back(source.strides()[0] * r + source.strides()[1] * c +
+                             source.impl()->offset);
+        }
+      }
+      EXPECT_EQ(packed(source).to_vector<std::int64_t>(), expected) << shape;
+      const Tensor turned = zeros({columns, rows}, {.dtype = Dtype::i64}).t();
+      copy_into(turned, source);
+      const Tensor spread = zeros({rows, columns, 2}, {.dtype = Dtype::i64}).select(2, 1);
+      copy_into(spread, source);
+      for (std::int64_t i = 0; i < rows * columns; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        EXPECT_EQ(select(select(turned, 0, i / columns), 0, i % columns).item<std::int64_t>(),
+                  expected[at]);
+        EXPECT_EQ(select(select(spread, 0, i / columns), 0, i % columns).item<std::int64_t>(),
+                  expected[at]);
+      }
+    }
+  }
+}
+
 TEST(Copy, CountsAsAChangeOfTheDestination) {
   const Tensor src = ones({2});
   const Tensor dst = zeros({2}, {.device = "cpu:1"});

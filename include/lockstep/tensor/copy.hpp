@@ -13,8 +13,10 @@
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/tensor/walk.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -75,9 +77,11 @@ struct StridedCopyKernel {
   Walk<2> walk;  // of `in` and of `out`
 
   void operator()() const {
-    walk.for_each_plane([this](const auto& offsets) {
+    const bool across = is_across();
+    walk.for_each_plane([this, across](const auto& offsets) {
       const T* from = in.data + offsets[0];
       T* to = out.data + offsets[1];
+      if (across) return copy_across(from, to);
       for (std::int64_t r = walk.plane_rows(); r > 0; --r) {
         copy_row(from, walk.inner_stride(0), to, walk.inner_stride(1), walk.inner_size());
         from += walk.row_stride(0);
@@ -87,10 +91,42 @@ struct StridedCopyKernel {
   }
 
  private:
+  // Whether one side's rows are closer together than the elements of a row. Row by row, each
+  // element would take a cache line of that side, which is gone before its next element's turn.
+  bool is_across() const {
+    return walk.plane_rows() > 1 && walk.inner_stride(0) * walk.inner_stride(1) > 1 &&
+           (walk.row_stride(0) < walk.inner_stride(0) || walk.row_stride(1) < walk.inner_stride(1));
+  }
+
+  // Copies a plane by tiles.
+  void copy_across(const T* from, T* to) const {
+    constexpr std::int64_t kTile = 8;
+    const std::int64_t rows = walk.plane_rows(), columns = walk.inner_size();
+    const std::int64_t row_from = walk.row_stride(0), step_from = walk.inner_stride(0);
+    const std::int64_t row_to = walk.row_stride(1), step_to = walk.inner_stride(1);
+    for (std::int64_t left = 0; left < columns; left += kTile) {
+      const std::int64_t right = std::min(left + kTile, columns);
+      for (std::int64_t top = 0; top < rows; top += kTile) {
+        const std::int64_t bottom = std::min(top + kTile, rows);
+        for (std::int64_t r = top; r < bottom; ++r) {
+          for (std::int64_t c = left; c < right; ++c) {
+            to[r * row_to + c * step_to] = from[r * row_from + c * step_from];
+          }
+        }
+      }
+    }
+  }
+
   // (By values: what is written may be the bytes of anything that is referred to.)
   static void copy_row(const T* from, std::int64_t step_from, T* to, std::int64_t step_to,
                        std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i * step_to] = from[i * step_from];
+    if (step_to == 1 && step_from == 1) {
+      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
+    } else if (step_to == 1 && step_from == 0) {
+      std::fill_n(to, count, *from);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) to[i * step_to] = from[i * step_from];
+    }
   }
 };
 
