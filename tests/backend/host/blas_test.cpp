@@ -103,14 +103,20 @@ TEST(HostGemm, AgreesWithTheDefinitionWhereItDoesWithoutTheBlas) {
   EXPECT_FALSE(is_tiny_gemm(11, 13, 9));
 }
 
+TEST(HostGemm, AgreesWithTheDefinitionOfAProductWithAVector) {
+  for (const Size size : {Size{1, 21, 17}, {21, 1, 17}, {1, 1, 401}, {1, 401, 1}, {401, 1, 1}}) {
+    EXPECT_FALSE(is_tiny_gemm(size.m, size.n, size.k));
+    check_products(size);
+  }
+}
+
 TEST(HostGemm, OverwritesWhateverWasThereWhenBetaIsZero) {
-  for (const std::int64_t size : {1, 3, 40}) {
-    const auto count = static_cast<std::size_t>(size * size);
-    const std::vector<float> ones(count, 1);
-    std::vector<float> out(count, std::numeric_limits<float>::quiet_NaN());
-    host_gemm<float>(false, false, size, size, size, 1, ones.data(), size, ones.data(), size, 0,
-                     out.data(), size);
-    EXPECT_EQ(out, std::vector<float>(count, static_cast<float>(size)));
+  for (const auto [m, n, k] : {Size{1, 1, 1}, {3, 3, 3}, {40, 40, 40}, {1, 40, 40}, {40, 1, 40}}) {
+    const std::vector<float> ones(static_cast<std::size_t>(40 * 40), 1);
+    std::vector<float> out(static_cast<std::size_t>(m * n),
+                           std::numeric_limits<float>::quiet_NaN());
+    host_gemm<float>(false, false, m, n, k, 1, ones.data(), k, ones.data(), n, 0, out.data(), n);
+    EXPECT_EQ(out, std::vector<float>(out.size(), static_cast<float>(k)));
   }
 }
 

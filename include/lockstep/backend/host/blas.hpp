@@ -108,6 +108,27 @@ using BlasInt = decltype(blas_int_of(cblas_sgemm));
 
 BlasInt blas_int(std::int64_t value);
 
+// y = alpha · op(matrix) · x + beta · y for a matrix of rows × columns as it lies, none of them 0,
+// and vectors whose elements are `step_x` and `step_y` apart. It reads the matrix once, where a
+// product of matrices would pack it first.
+template <class T>
+void host_gemv(bool trans, std::int64_t rows, std::int64_t columns, T alpha, const T* matrix,
+               std::int64_t ld, const T* x, std::int64_t step_x, T beta, T* y,
+               std::int64_t step_y) {
+  if (beta == 0) {  // some BLAS multiplies what is there by 0, and a NaN stays
+    for (std::int64_t i = 0; i < (trans ? columns : rows); ++i) y[i * step_y] = 0;
+  }
+  const auto call = [&](auto* gemv) {
+    gemv(CblasRowMajor, trans ? CblasTrans : CblasNoTrans, blas_int(rows), blas_int(columns), alpha,
+         matrix, blas_int(ld), x, blas_int(step_x), beta, y, blas_int(step_y));
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    call(cblas_sgemv);
+  } else {
+    call(cblas_dgemv);
+  }
+}
+
 // c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in
 // row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. A `bias`
 // of n values is added to every row in place of beta · c. With a bias or beta = 0 the old content
@@ -136,6 +157,14 @@ void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::
       for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
     }
     return;
+  }
+  if (n == 1) {
+    return host_gemv(trans_a, trans_a ? k : m, trans_a ? m : k, alpha, a, lda, b, trans_b ? 1 : ldb,
+                     beta, c, ldc);
+  }
+  if (m == 1) {
+    return host_gemv(!trans_b, trans_b ? n : k, trans_b ? k : n, alpha, b, ldb, a,
+                     trans_a ? lda : 1, beta, c, 1);
   }
   const auto op_a = trans_a ? CblasTrans : CblasNoTrans;
   const auto op_b = trans_b ? CblasTrans : CblasNoTrans;
