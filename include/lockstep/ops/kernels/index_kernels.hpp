@@ -30,21 +30,25 @@ struct TakeCall {
 
   void operator()() const {
     const auto [of, count, inner, taken, for_each] = taking;
-    // Without elements to take their indices are still the caller's.
-    for (std::size_t k = 0; out.size == 0 && k < indices.size; ++k) {
+    // Those that all slices share; without elements to take, those of each are still the caller's.
+    for (std::size_t k = 0; (!for_each || out.size == 0) && k < indices.size; ++k) {
       (void)checked_row(of, indices[k], k, count);
     }
     T* to = out.data;
     const T* from = in.data;
     for (std::size_t next = 0; to != out.data + out.size; from += count * inner) {
-      for (std::size_t k = 0; k < taken; ++k) {
-        if (!for_each && inner > 1) {
-          to = std::copy_n(from + checked_row(of, indices[k], k, count) * inner, inner, to);
-          continue;
+      if (for_each) {
+        for (std::size_t k = 0; k < taken; ++k) {
+          for (std::size_t i = 0; i < inner; ++i, ++next) {
+            *to++ = from[checked_row(of, indices[next], next, count) * inner + i];
+          }
         }
-        for (std::size_t i = 0; i < inner; ++i) {
-          const std::size_t place = for_each ? next++ : k;
-          *to++ = from[checked_row(of, indices[place], place, count) * inner + i];
+      } else if (inner == 1) {
+        for (std::size_t k = 0; k < taken; ++k) to[k] = from[indices[k]];
+        to += taken;
+      } else {
+        for (std::size_t k = 0; k < taken; ++k) {
+          to = std::copy_n(from + static_cast<std::size_t>(indices[k]) * inner, inner, to);
         }
       }
     }
