@@ -52,9 +52,10 @@ void floats_normal_erf(const float* in, float* out, std::size_t n, Instructions)
   detail::vectorized::normal_erf(in, out, n);
 }
 
-const std::array<Function, 6> kFunctions{
+const std::array<Function, 7> kFunctions{
     {{"exp", detail::vectorized::exp, detail::vectorized::exp, std::exp, std::exp},
      {"log", detail::vectorized::log, detail::vectorized::log, std::log, std::log},
+     {"log1p", detail::vectorized::log1p, detail::vectorized::log1p, std::log1p, std::log1p},
      {"tanh", detail::vectorized::tanh, detail::vectorized::tanh, std::tanh, std::tanh},
      {"normal_erf", floats_normal_erf, detail::vectorized::normal_erf, wide_normal_erf,
       wide_normal_erf},

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/reduction.hpp>
@@ -144,12 +145,15 @@ struct MseLossCall {
   Reduction reduction;
 
   void operator()() const {
-    LossSink<T> sink(out, reduction);
-    for (std::size_t i = 0; i < a.size; ++i) {
-      const T difference = a[i] - b[i];
-      sink.add(i, difference * difference);
+    const auto error = [this](std::size_t i) { return (a[i] - b[i]) * (a[i] - b[i]); };
+    if (reduction == Reduction::none) {
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < a.size; ++i) out[i] = error(i);
+      return;
     }
-    sink.finish(a.size);
+    const double sum =
+        sum_of_terms(a.size, [&](std::size_t i) { return static_cast<double>(error(i)); });
+    out[0] = finished<T>(sum, reduction == Reduction::mean ? static_cast<double>(a.size) : 1);
   }
 };
 
@@ -167,21 +171,6 @@ struct MseGradCall {
   }
 };
 
-// log(1 + x) for a block; `out` is not `x`. What rounding 1 + x has lost is made up for.
-//
-// **Source.** Goldberg, "What Every Computer Scientist Should Know About Floating-Point Arithmetic"
-// (1991), theorem 4.
-template <class T>
-void log1p_block(std::size_t n, T* out, const T* x) {
-  map_block([](T v) { return T(1) + v; }, out, x);
-  vectorized::log(out, out, n);
-  LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; i < kBlockSize; ++i) {
-    const T more = (T(1) + x[i]) - T(1);
-    out[i] = more == T(0) ? x[i] : out[i] * (x[i] / more);
-  }
-}
-
 // The losses of binary_cross_entropy of a probability and of a logit.
 template <class T>
 struct BinaryCrossEntropy {
@@ -189,10 +178,9 @@ struct BinaryCrossEntropy {
     return from(target, std::log1p(-x), std::log(x));
   }
   void block(std::size_t n, T* out, const T* x, const T* target) const {
-    T negative[kBlockSize];
     T log_of_rest[kBlockSize];
-    map_block([](T v) { return -v; }, negative, x);
-    log1p_block(n, log_of_rest, negative);
+    map_block([](T v) { return -v; }, log_of_rest, x);
+    vectorized::log1p(log_of_rest, log_of_rest, n);
     T log[kBlockSize];
     std::copy_n(x, kBlockSize, log);
     vectorized::log(log, log, n);
@@ -212,18 +200,20 @@ struct BinaryCrossEntropyOfLogit {
     return from(x, target, std::log1p(std::exp(-std::abs(x))));
   }
   void block(std::size_t n, T* out, const T* x, const T* target) const {
-    T small[kBlockSize];
     T log[kBlockSize];
-    map_block([](T v) { return -std::abs(v); }, small, x);
-    vectorized::exp(small, small, n);
-    log1p_block(n, log, small);
+    map_block([](T v) { return -std::abs(v); }, log, x);
+    vectorized::exp(log, log, n);
+    vectorized::log1p(log, log, n);
     map_block(from, out, x, target, log);
   }
 
  private:
   LOCKSTEP_HD static T from(T x, T target, T log) {
-    // Apart, since an infinite x less an infinite product is NaN.
-    return (x < T(0) ? -x * target : x * (T(1) - target)) + log;
+    // The part above 0 and the part below, one of which is 0: compilers make vectors of that. (And
+    // an infinite x less an infinite product would be NaN.)
+    const T above = x < T(0) ? T(0) : x;
+    const T below = x < T(0) ? -x : T(0);
+    return above * (T(1) - target) + below * target + log;
   }
 };
 

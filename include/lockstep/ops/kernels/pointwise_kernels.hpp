@@ -75,6 +75,7 @@ struct Log {
 template <class T>
 struct Sqrt {
   LOCKSTEP_HD T operator()(T x) const { return std::sqrt(x); }
+  void block(std::size_t n, T* y, const T* x) const { vectorized::sqrt(x, y, n); }
 };
 template <class T>
 struct Tanh {
