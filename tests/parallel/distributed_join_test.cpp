@@ -156,6 +156,22 @@ TEST(Join, DD12BuffersAreThoseOfTheFirstRankThatHasInputs) {
   expect({2, 2}, 0);
 }
 
+TEST(Join, BuffersStayEachRanksOwnWhereTheOptionSaysSo) {
+  distributed::run(first_devices(2), [](const ProcessGroup& group) {
+    DistributedDataParallel model{Normed{}, group, {.forward_sync_buffers = false}};
+    const nn::BatchNorm1d& norm = model.module().norm;
+    model.join([&] {
+      for (int step = 0; step <= group.rank(); ++step) {
+        model(full({2, 1}, group.rank() + 1, kF64)).sum().backward();
+      }
+      norm.weight.detach().fill_(group.rank() + 3);
+    });
+    EXPECT_NEAR(norm.running_mean.item(), group.rank() == 0 ? 0.1 : 0.38, 1e-12);
+    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), group.rank() + 1);
+    EXPECT_EQ(norm.weight.item(), 4);  // parameters are the last rank's all the same
+  });
+}
+
 TEST(Join, DD12EarlyTerminationEndsAllRanks) {
   for (const bool buffers : {false, true}) {
     std::vector<std::string> texts(3);

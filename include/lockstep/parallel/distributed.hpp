@@ -171,7 +171,8 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // which it runs a communication hook, too. Its own gradients become the others' mean; what it had
   // accumulated is gone. Before a forward, the buffers of the first rank that goes on become
   // everybody's; at the end, the parameters and buffers of the first of the ranks that went on
-  // longest. An optimizer's state does not: give it from there to the others where it counts.
+  // longest. Without forward_sync_buffers each rank keeps its own buffers. An optimizer's state is
+  // not handed on: give it from there to the others where it counts.
   //
   // Passes with and without no_sync, several forwards for one backward, find_unused_parameters and
   // static_graph work as ever. With a communication hook, which takes over the averaging,
@@ -233,8 +234,10 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
       }
     }
     void post_hook(int last_rank) override {
-      detail::CoalescedBroadcast().run(model_.process_group_, detail::tensors_of(model_.module_),
-                                       last_rank);
+      const std::vector<Parameter> parameters = model_.parameters();
+      detail::CoalescedBroadcast().run(model_.process_group_,
+                                       {parameters.begin(), parameters.end()}, last_rank);
+      if (model_.options_.forward_sync_buffers) model_.synchronize_buffers(last_rank);
     }
 
    private:

@@ -23,7 +23,8 @@ struct DistributedDataParallelOptions {
   // Whether rank 0's parameters and buffers become everybody's at construction. If not, the user
   // sees to it that they are the same.
   bool init_sync = true;
-  // Whether rank 0's buffers become everybody's before each forward outside no_sync.
+  // Whether rank 0's buffers become everybody's before each forward outside no_sync, and the last
+  // rank's at the end of a join.
   bool forward_sync_buffers = true;
   // The size of a bucket in MiB; by default 25, and 1 for the first.
   std::optional<double> bucket_cap_mb = {};
