@@ -106,7 +106,9 @@ class ProcessGroup {
   // The same into one tensor, in which the inputs' elements follow one another by rank.
   Work all_gather_into_tensor(const Tensor& output, const Tensor& input) const;
 
-  // Writes the reduction of all ranks' inputs[r] to rank r's `output`.
+  // Writes the reduction of all ranks' inputs[r] to rank r's `output`, of the same shape for all r.
+  //
+  // **Torch counterpart.** torch.distributed.reduce_scatter, where each r may have another shape.
   Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
                       ReduceOp op = ReduceOp::sum) const;
   // The same for inputs whose elements follow one another by rank in one tensor.
