@@ -37,7 +37,8 @@ struct DistributedDataParallelOptions {
   // depends on what is unused: they have to leave the same parameters unused on every rank.
   bool find_unused_parameters = false;
   // Whether every backward uses the same parameters as the first one. Those that it does not use
-  // are then neither reduced nor looked for.
+  // are then neither reduced nor looked for. It is no leave to call backward within backward twice
+  // for one parameter, as torch's is for activation checkpointing: that is an AutogradError.
   bool static_graph = false;
 };
 
