@@ -62,6 +62,23 @@ TEST(Softmax, DoesNotOverflow) {
   for (const float value : softmax(tensor<float>({1, nan, 2}), 0).to_vector<float>()) {
     EXPECT_TRUE(std::isnan(value));
   }
+  // The same of columns, side by side; one has nothing but minus infinity.
+  const float none = -std::numeric_limits<float>::infinity();
+  const Tensor columns = from_values<float>(
+      {1e30F, 0, big, 1, none, 1e30F, -1000, big, nan, none, -1e30F, none, none, 2, none}, {3, 5});
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    const std::vector<double> shares =
+        softmax(columns.to(dtype), 0).to(Dtype::f64).to_vector<double>();
+    const std::vector<double> log_shares =
+        log_softmax(columns.to(dtype), 0).to(Dtype::f64).to_vector<double>();
+    for (const std::size_t at : {3U, 4U, 8U, 9U, 13U, 14U}) {
+      EXPECT_TRUE(std::isnan(shares[at]) && std::isnan(log_shares[at])) << at;
+    }
+    for (const std::size_t at : {0U, 2U, 5U, 7U}) EXPECT_EQ(shares[at], 0.5) << at;
+    for (const std::size_t at : {6U, 10U, 11U, 12U}) EXPECT_EQ(shares[at], 0) << at;
+    EXPECT_EQ(log_shares[6], -1000);
+    EXPECT_NEAR(log_shares[2], -std::log(2.0), 1e-7);
+  }
 }
 
 // A host device takes long rows in blocks of 64 and groups of 8; short ones, and those that lie

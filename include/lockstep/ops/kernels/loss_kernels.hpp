@@ -10,7 +10,6 @@
 #include <lockstep/tensor/row_kernels.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -82,18 +81,20 @@ struct ClassLossCall {
 
   void operator()() const {
     LossSink<T> sink(out, reduction);
-    if (of_logits) {
-      for_each_matrix(axis, std::array{in.data}, probs.data,
-                      [&](const auto& operands, T* to, std::size_t first, std::size_t rows) {
-                        const T* x = operands[0];
-                        for (std::size_t row = first; row < first + rows; ++row) {
-                          const std::size_t label =
-                              checked_row(RowsOf::cross_entropy, labels[row], row, axis.count);
-                          sink.add(row, softmax_row(x, to, axis.count).log().minus(x[label]));
-                          x += axis.count;
-                          to += axis.count;
-                        }
-                      });
+    const auto add = [&](std::size_t row, const LogSum<T>& log_sum) {
+      const std::size_t label = checked_row(RowsOf::cross_entropy, labels[row], row, axis.count);
+      sink.add(row, log_sum.minus(in[row_start(axis, row) + label * axis.inner]));
+    };
+    if (of_logits && axis.inner == 1) {
+      for (std::size_t row = 0, at = 0; row < axis.outer; ++row, at += axis.count) {
+        add(row, softmax_row(in.data + at, probs.data + at, axis.count).log());
+      }
+    } else if (of_logits) {
+      for_each_columns(axis, [&](std::size_t at, std::size_t row, std::size_t n) {
+        const SoftmaxColumns<T> columns(in.data + at, probs.data + at, axis, n);
+        columns.scale(probs.data + at, axis, n);
+        for (std::size_t i = 0; i < n; ++i) add(row + i, columns.log(i));
+      });
     } else {
       for (std::size_t row = 0; row < labels.size; ++row) {
         const std::size_t label = checked_row(RowsOf::nll_loss, labels[row], row, axis.count);

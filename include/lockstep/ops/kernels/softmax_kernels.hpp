@@ -3,18 +3,18 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/row_loops.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/kernels/vector_rows.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
-#include <vector>
 
 namespace lockstep::detail {
 
@@ -26,54 +26,34 @@ struct LogSum {
   LOCKSTEP_HD T minus(T x) const { return (greatest - x) + rest; }
 };
 
-// Calls f(operands, to, first row, rows) for the rows of [outer, count, inner] as matrices of
-// [rows, count]: for all of them where they lie if inner is 1, else for copies of some at a time,
-// which take the host's memory of a row at least.
-template <class T, std::size_t n, class F>
-void for_each_matrix(const Axis& axis, const std::array<const T*, n>& in, T* out, const F& f) {
-  if (axis.outer == 0) return;  // and the other sizes may be of any product
-  if (axis.inner == 1) return f(in, out, 0, axis.outer);
-  constexpr std::size_t kElements = 2048;  // of a matrix, so that all stay in a near cache
-  const std::size_t count = axis.count;
-  const std::size_t most = std::min(axis.inner, kElements / std::max<std::size_t>(count, 1) + 1);
-  std::vector<T> room((n + 1) * most * count);
-  const auto matrix = [&](std::size_t k) { return room.data() + k * most * count; };
-  std::array<const T*, n> operands;
-  for (std::size_t k = 0; k < n; ++k) operands[k] = matrix(k);
-  for (std::size_t row = 0; row < axis.outer * axis.inner;) {
-    const std::size_t at = row % axis.inner;
-    const std::size_t rows = std::min(most, axis.inner - at);
-    const std::size_t start = (row - at) * count + at;
-    const auto turn = [&](const auto& copy) {
-      for (std::size_t c = 0; c < count; ++c) {
-        for (std::size_t r = 0; r < rows; ++r) copy(start + c * axis.inner + r, r * count + c);
-      }
-    };
-    for (std::size_t k = 0; k < n; ++k) {
-      turn([from = in[k], to = matrix(k)](std::size_t i, std::size_t j) { to[j] = from[i]; });
+// Calls f(first element, first column, columns) for the columns of [outer, count, inner], up to
+// kBlockSize neighbours at a time.
+template <class F>
+void for_each_columns(const Axis& axis, const F& f) {
+  const std::size_t outer = axis.inner > 0 ? axis.outer : 0;
+  for (std::size_t o = 0; o < outer; ++o) {
+    for (std::size_t i = 0; i < axis.inner; i += kBlockSize) {
+      f(o * axis.count * axis.inner + i, o * axis.inner + i, std::min(kBlockSize, axis.inner - i));
     }
-    f(operands, matrix(n), row, rows);
-    turn([from = matrix(n), out](std::size_t i, std::size_t j) { out[i] = from[j]; });
-    row += rows;
   }
 }
 
-// Exponentials of a row, less its greatest. Vector functions of f64 are slow below `kNothing`,
-// where these are 0.
-template <class T>
-void exponentials(const T* x, T greatest, std::size_t count, T* e) {
+// e[i] = exp(x[i] − greatest(i)), where the exponent is at most 0. Vector functions of f64 are slow
+// below `kNothing`, where these are 0.
+template <class T, class Greatest>
+void exponentials(const T* x, const Greatest& greatest, std::size_t count, T* e) {
   constexpr bool kClips = std::is_same_v<T, double>;
   constexpr T kNothing = -746;
   bool clipped = false;
   for (std::size_t i = 0; i < count; ++i) {
-    const T below = x[i] - greatest;
+    const T below = x[i] - greatest(i);
     const bool nothing = kClips && below < kNothing;
     clipped |= nothing;
     e[i] = nothing ? T{} : below;
   }
   vectorized::exp(e, e, count);
   if (!clipped) return;
-  for (std::size_t i = 0; i < count; ++i) e[i] = x[i] - greatest < kNothing ? T{} : e[i];
+  for (std::size_t i = 0; i < count; ++i) e[i] = x[i] - greatest(i) < kNothing ? T{} : e[i];
 }
 
 // The sum of a row's exponentials, from which the greatest was subtracted so that nothing
@@ -93,7 +73,8 @@ SumOfExponentials<T> sum_of_exponentials(const T* in, T* out, std::size_t count)
     if (vectorized::exponentials(in, out, count, found.greatest, found.sum)) return found;
   }
   found.greatest = greatest_of(in, static_cast<std::int64_t>(count));
-  exponentials(in, found.greatest, count, out);
+  exponentials(
+      in, [&](std::size_t) { return found.greatest; }, count, out);
   found.sum = sum_of_terms(count, [out](std::size_t i) { return static_cast<double>(out[i]); });
   return found;
 }
@@ -106,6 +87,44 @@ SumOfExponentials<T> softmax_row(const T* in, T* out, std::size_t count) {
   return found;
 }
 
+// Softmax of columns side by side: each vector has an element of each, and nothing is copied.
+template <class T>
+class SoftmaxColumns {
+ public:
+  // The exponentials of n columns from `x` on, n at most kBlockSize, go to `e`.
+  SoftmaxColumns(const T* x, T* e, const Axis& axis, std::size_t n) {
+    std::fill_n(greatest_, n, -std::numeric_limits<T>::infinity());
+    for (std::size_t c = 0; c < axis.count; ++c) {
+      const T* const row = x + c * axis.inner;
+      for (std::size_t i = 0; i < n; ++i) {
+        greatest_[i] = greatest_[i] < row[i] ? row[i] : greatest_[i];
+      }
+    }
+    std::fill_n(sums_, n, 0.0);
+    for (std::size_t c = 0; c < axis.count; ++c) {
+      T* const to = e + c * axis.inner;
+      exponentials(
+          x + c * axis.inner, [this](std::size_t i) { return greatest_[i]; }, n, to);
+      for (std::size_t i = 0; i < n; ++i) sums_[i] += static_cast<double>(to[i]);
+    }
+  }
+
+  // Makes softmax of the exponentials.
+  void scale(T* e, const Axis& axis, std::size_t n) const {
+    T factors[kBlockSize];
+    for (std::size_t i = 0; i < n; ++i) factors[i] = static_cast<T>(1 / sums_[i]);
+    for (std::size_t c = 0; c < axis.count; ++c) {
+      for (std::size_t i = 0; i < n; ++i) e[c * axis.inner + i] *= factors[i];
+    }
+  }
+
+  LogSum<T> log(std::size_t i) const { return SumOfExponentials<T>{greatest_[i], sums_[i]}.log(); }
+
+ private:
+  T greatest_[kBlockSize];
+  double sums_[kBlockSize];
+};
+
 template <class T, bool Log>
 struct SoftmaxCall {
   View<const T> in;
@@ -114,13 +133,23 @@ struct SoftmaxCall {
 
   void operator()() const {
     if (in.size == 0) return;
-    for_each_matrix(axis, std::array{in.data}, out.data,
-                    [this](const auto& operands, T* to, std::size_t, std::size_t rows) {
-                      of_rows(operands[0], to, rows);
-                    });
+    if (axis.inner == 1) return of_rows(in.data, out.data, axis.outer);
+    for_each_columns(axis, [this](std::size_t at, std::size_t, std::size_t n) {
+      of_columns(in.data + at, out.data + at, n);
+    });
   }
 
  private:
+  void of_columns(const T* x, T* to, std::size_t n) const {
+    const SoftmaxColumns<T> columns(x, to, axis, n);
+    if constexpr (!Log) return columns.scale(to, axis, n);
+    LogSum<T> log_sums[kBlockSize];
+    for (std::size_t i = 0; i < n; ++i) log_sums[i] = columns.log(i);
+    for (std::size_t c = 0; c < axis.count; ++c, x += axis.inner, to += axis.inner) {
+      for (std::size_t i = 0; i < n; ++i) to[i] = -log_sums[i].minus(x[i]);
+    }
+  }
+
   void of_rows(const T* x, T* to, std::size_t rows) const {
     if constexpr (std::is_same_v<T, float>) {
       constexpr auto* by_vectors = Log ? &vectorized::log_softmax : &vectorized::softmax;
@@ -148,23 +177,45 @@ struct SoftmaxGradCall {
 
   void operator()() const {
     if (y.size == 0) return;
-    for_each_matrix(axis, std::array{grad.data, y.data}, out.data,
-                    [this](const auto& operands, T* to, std::size_t, std::size_t rows) {
-                      of_rows(operands[0], operands[1], to, rows);
-                    });
+    if (axis.inner == 1) return of_rows(grad.data, y.data, out.data, axis.outer);
+    for_each_columns(axis, [this](std::size_t at, std::size_t, std::size_t n) {
+      of_columns(grad.data + at, y.data + at, out.data + at, n);
+    });
   }
 
  private:
+  static T term(T g, T y) { return Log ? g : g * y; }
+  static T zero(std::size_t) { return T{}; }
+
+  void of_columns(const T* g, const T* x, T* to, std::size_t n) const {
+    double sums[kBlockSize] = {};
+    for (std::size_t c = 0; c < axis.count; ++c) {
+      for (std::size_t i = 0, at = c * axis.inner; i < n; ++i, ++at) {
+        sums[i] += static_cast<double>(term(g[at], x[at]));
+      }
+    }
+    for (std::size_t c = 0; c < axis.count; ++c) {
+      if constexpr (Log) exponentials(x, zero, n, to);
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < n; ++i) {
+        const T sum = static_cast<T>(sums[i]);
+        to[i] = Log ? g[i] - to[i] * sum : x[i] * (g[i] - sum);
+      }
+      g += axis.inner;
+      x += axis.inner;
+      to += axis.inner;
+    }
+  }
+
   void of_rows(const T* g, const T* x, T* to, std::size_t rows) const {
     if constexpr (std::is_same_v<T, float>) {
       constexpr auto* by_vectors = Log ? &vectorized::log_softmax_grad : &vectorized::softmax_grad;
       if (by_vectors(g, x, to, rows, axis.count, vectorized::best_instructions())) return;
     }
     for (; rows > 0; --rows, g += axis.count, x += axis.count, to += axis.count) {
-      const T sum = static_cast<T>(sum_of_terms(axis.count, [g, x](std::size_t c) {
-        return static_cast<double>(Log ? g[c] : g[c] * x[c]);
-      }));
-      if constexpr (Log) exponentials(x, T{}, axis.count, to);
+      const T sum = static_cast<T>(sum_of_terms(
+          axis.count, [g, x](std::size_t c) { return static_cast<double>(term(g[c], x[c])); }));
+      if constexpr (Log) exponentials(x, zero, axis.count, to);
       LOCKSTEP_INDEPENDENT
       for (std::size_t c = 0; c < axis.count; ++c) {
         to[c] = Log ? g[c] - to[c] * sum : x[c] * (g[c] - sum);
