@@ -124,6 +124,14 @@ TEST(Engine, LeavesAccumulate) {
   EXPECT_EQ(x.grad().item(), 2);
 }
 
+TEST(Engine, ATensorIsNotItsOwnGradient) {
+  const Tensor x = ones({2}, {.requires_grad = true});
+  EXPECT_TRUE(throws<ValueError>([&] { x.set_grad(x); }, "cannot be its own gradient"));
+  EXPECT_FALSE(x.grad().defined());
+  x.set_grad(x.detach());
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
 TEST(Engine, AGradientThatSetDataHasLeftBehindIsNotAddedTo) {
   const auto after = [](const Tensor& data, bool create_graph = false) {
     const Tensor x = ones({2}, {.requires_grad = true});

@@ -26,6 +26,10 @@ LOCKSTEP_INLINE Tensor Tensor::grad() const {
 
 LOCKSTEP_INLINE void Tensor::set_grad(Tensor grad) const {
   (void)get();
+  check<ValueError>(
+      !grad.is_same(*this),
+      "set_grad: a tensor cannot be its own gradient, which would keep its memory for "
+      "ever: give its clone() or detach()");
   if (grad.defined()) detail::check_gradient("set_grad: a gradient", grad, "for a tensor", *this);
   const std::lock_guard lock(impl_->mutex);
   impl_->grad.impl_.swap(grad.impl_);
