@@ -271,6 +271,38 @@ TEST(Prefetch, ATemporaryIsTakenOver) {
   EXPECT_EQ(rows, (std::vector<std::int64_t>{2, 2, 1}));
 }
 
+// A loader whose iterator makes its batch each time that it is asked for it, as those of views do.
+struct MadeWhenAsked {
+  struct Iterator {
+    std::vector<int>* made;
+    int i;
+
+    Tensor operator*() const {
+      ++(*made)[static_cast<std::size_t>(i)];
+      return full({6, 2}, i);
+    }
+    Iterator& operator++() {
+      ++i;
+      return *this;
+    }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.i == b.i; }
+  };
+
+  Iterator begin() const { return {made, 0}; }
+  Iterator end() const { return {made, static_cast<int>(made->size())}; }
+
+  std::vector<int>* made;  // how often each of them was
+};
+
+TEST(Prefetch, ABatchThatIsMadeWhenItIsAskedForIsMadeOnce) {
+  std::vector<int> made(4);
+  float i = 0;
+  for (const Scattered<Tensor>& parts : prefetch(MadeWhenAsked{&made}, {kFirst, kSecond})) {
+    EXPECT_EQ(values_of(parts[1]), Values(6, i++));
+  }
+  EXPECT_EQ(made, std::vector<int>(4, 1));
+}
+
 TEST(Prefetch, AnIteratorThatHasBeenMovedFromIsAtTheEnd) {
   auto batches = prefetch(std::vector<Tensor>{counting(2), counting(2)}, kFirst);
   auto from = batches.begin();

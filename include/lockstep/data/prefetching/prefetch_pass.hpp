@@ -105,9 +105,10 @@ class ReadAhead {
       first_.reset();
       return std::nullopt;
     }
+    auto&& batch = **next_;  // once: an iterator may make the batch each time that it is asked
     BatchInFlight<Placed> item = [&] {
       const profile::RecordFunction range("prefetch");
-      BatchInFlight<Placed> sent{placement_.place(**next_), {}};
+      BatchInFlight<Placed> sent{placement_.place(batch), {}};
       for (const Device device : devices_) {
         sent.copied.push_back(copy_stream(device).record_event());
       }
@@ -117,10 +118,11 @@ class ReadAhead {
       first_.emplace(item.batch);
     } else if (first_) {
       reserve(item.batch, reserved_);
-      reserve(**next_, in_threads_ > 0 ? in_threads_ + 1 : 2);
+      reserve(batch, in_threads_ > 0 ? in_threads_ + 1 : 2);
       first_.reset();
     }
     copied_ = item.copied;
+    if (in_threads_ == 0) copying_.emplace(std::forward<decltype(batch)>(batch));
     return item;
   }
 
@@ -130,14 +132,10 @@ class ReadAhead {
     const auto wait = [this] {
       for (const Event& event : copied_) event.synchronize();
     };
-    std::optional<Batch> copying;
-    if (in_threads_ > 0) {
-      wait();
-    } else {
-      copying.emplace(**next_);
-    }
+    if (in_threads_ > 0) wait();
     ++*next_;
     wait();
+    copying_.reset();
   }
 
   template <class T>
@@ -153,8 +151,9 @@ class ReadAhead {
   std::size_t in_threads_ = 0;
   std::size_t reserved_ = 0;  // for so many batches there is memory, once the second is loaded
   std::size_t sent_ = 0;
-  std::optional<Placed> first_;  // until there is memory for the others
-  std::vector<Event> copied_;    // of the last one
+  std::optional<Placed> first_;   // until there is memory for the others
+  std::optional<Batch> copying_;  // the last one, of a loader that loads in this thread
+  std::vector<Event> copied_;     // of the last one
 };
 
 }  // namespace lockstep::data::detail
