@@ -4,6 +4,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/cat.hpp>
@@ -182,6 +183,27 @@ TEST(Engine, TheGradientOfALeafIsItsOwn) {
   sum(a + b).backward();
   a.grad().fill_(9);
   EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+}
+
+TEST(Engine, AGradientThatAHookHasRecordedOrMadeInInferenceModeIsCopied) {
+  const Tensor w = leaf(3);
+  const Tensor x = leaf(2);
+  RemovableHandle hook = x.register_hook([&](const Tensor& gradient) {
+    const GradModeGuard recording(true);
+    return gradient * w;
+  });
+  (x + 0).backward();
+  EXPECT_EQ(x.grad().item(), 3);
+  EXPECT_FALSE(x.grad().requires_grad());
+  hook.remove();
+  x.set_grad({});
+  hook = x.register_hook([](const Tensor& gradient) {
+    const InferenceModeGuard inference;
+    return gradient * 5;
+  });
+  (x + 0).backward();
+  EXPECT_EQ(x.grad().item(), 5);
+  EXPECT_FALSE(x.grad().is_inference());
 }
 
 TEST(Engine, ALeafThatWasFrozenAfterForwardKeepsItsGradient) {

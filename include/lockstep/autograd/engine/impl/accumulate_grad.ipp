@@ -154,7 +154,9 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   const auto may_be_taken = [&] {
     const bool images = is_channels_last(variable_);
     const bool fits = images ? is_channels_last(gradient) : gradient.is_contiguous();
-    return gradient.is_same(slot) || (fits && is_sole_owner(gradient));
+    // Not so what an operation or a hook has recorded by itself, or made in inference mode.
+    const bool plain = !gradient.is_inference() && (is_grad_enabled() || !gradient.requires_grad());
+    return gradient.is_same(slot) || (fits && plain && is_sole_owner(gradient));
   };
   if (!total.defined() && may_be_taken()) {
     total = std::move(gradient);
