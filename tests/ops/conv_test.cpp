@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <latch>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -430,6 +431,17 @@ TEST(Conv2d, NamesBothOperandsInItsErrors) {
         conv2d(x, varied({4, 3, 5, 5}, 0, Device("cpu:1")));
       },
       {"conv2d", "cpu:0", "cpu:1"});
+}
+
+TEST(Conv2d, KeepsNoOperandThatNoGradientNeeds) {
+  for (const bool frozen : {false, true}) {
+    Tensor x = varied_leaf({1, 2, 4, 4}) * 1;
+    const Tensor weight = varied({3, 2, 3, 3}).requires_grad_(!frozen);
+    const std::weak_ptr<detail::TensorImpl> kept = x.impl();
+    const Tensor y = conv2d(x, weight);
+    x = {};
+    EXPECT_EQ(kept.expired(), frozen);
+  }
 }
 
 }  // namespace conv_test

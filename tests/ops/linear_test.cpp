@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -89,6 +91,17 @@ TEST(Linear, NamesBothOperandsInItsErrors) {
         linear(varied({3, 4}), weight, varied({2}, 0, Device("cpu:1")));
       },
       {"bias", "cpu:1", "cpu:0"});
+}
+
+TEST(Linear, KeepsNoOperandThatNoGradientNeeds) {
+  for (const bool frozen : {false, true}) {
+    Tensor x = varied_leaf({2, 3}) * 1;
+    const Tensor weight = varied({4, 3}).requires_grad_(!frozen);
+    const std::weak_ptr<detail::TensorImpl> kept = x.impl();
+    const Tensor y = linear(x, weight);
+    x = {};
+    EXPECT_EQ(kept.expired(), frozen);
+  }
 }
 
 }  // namespace linear_test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/reshape.hpp>
@@ -9,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -166,6 +168,17 @@ TEST(Matmul, OfNothingMayBeOfSizesWhoseProductNoNumberHolds) {
             (Shape{0, kLarge, kLarge}));
   const Tensor rows = zeros({kLarge, 0, 4});
   EXPECT_EQ(matmul(rows, rows.transpose(1, 2)).sizes(), (Shape{kLarge, 0, 0}));
+}
+
+TEST(Matmul, KeepsNoOperandThatNoGradientNeeds) {
+  for (const bool frozen : {false, true}) {
+    Tensor x = varied_leaf({2, 3}) * 1;
+    const Tensor weight = varied({3, 4}).requires_grad_(!frozen);
+    const std::weak_ptr<detail::TensorImpl> kept = x.impl();
+    const Tensor y = matmul(x, weight);
+    x = {};
+    EXPECT_EQ(kept.expired(), frozen);
+  }
 }
 
 }  // namespace matmul_test

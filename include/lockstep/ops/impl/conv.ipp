@@ -52,8 +52,8 @@ struct ConvOp {
   Saved second = {};
 
   Tensor forward(const Tensor& left, const Tensor& right, const Tensor& bias) {
-    first = left;
-    second = right;
+    if (right.requires_grad()) first = left;
+    if (left.requires_grad()) second = right;
     const PackedWide in(left);
     const PackedWide other(right);
     const PackedWide add(bias);

@@ -24,8 +24,8 @@ struct LinearOp {
   Saved weight = {};
 
   Tensor forward(const Tensor& rows, const Tensor& matrix, const Tensor& bias) {
-    x = rows;
-    weight = matrix;
+    if (matrix.requires_grad()) x = rows;
+    if (rows.requires_grad()) weight = matrix;
     return product(name, rows, matrix, false, true, bias, nullptr);
   }
 

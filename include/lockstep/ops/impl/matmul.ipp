@@ -76,8 +76,8 @@ struct Mm {
   Saved b = {};
 
   Tensor forward(const Tensor& left, const Tensor& right) {
-    a = left;
-    b = right;
+    if (right.requires_grad()) a = left;
+    if (left.requires_grad()) b = right;
     return product(name, left, right, trans_a, trans_b, {}, std::exchange(slot, nullptr));
   }
 
