@@ -200,6 +200,9 @@ TEST(Function, AGradientOfAnotherShapeIsAnErrorWhereverItGoes) {
         [&] { ls::autograd::grad({ls::sum(ls::apply(RowSum{}, between))}, {between}); }, "[3, 3]"));
   }
   EXPECT_FALSE(x.grad().defined());
+  EXPECT_TRUE(
+      throws<ls::AutogradError>([&] { ls::autograd::grad({ls::sum(ls::apply(RowSum{}, x))}, {x}); },
+                                "a gradient of shape [3]", "came for a leaf of shape [3, 3]"));
 }
 
 // Computes its gradient in f64, whatever it has been given.
@@ -221,6 +224,11 @@ TEST(Function, AGradientOfAnotherDtypeIsConverted) {
     EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 3, 3}));
   }
   const ls::Tensor x = ls::from_values<float>({1, 2}, {2}).requires_grad_();
+  const ls::Tensor of_leaf = ls::sum(ls::apply(Doubled{}, x));
+  EXPECT_TRUE(throws<ls::AutogradError>([&] { ls::autograd::grad({of_leaf}, {x}, {}, true); },
+                                        "f64 came for a leaf of shape [2] and f32"));
+  EXPECT_TRUE(throws<ls::AutogradError>([&] { of_leaf.backward(); },
+                                        "f64 came for a leaf of shape [2] and f32"));
   const ls::Tensor y = ls::sum(ls::apply(Doubled{}, x * x));
   const ls::Tensor slope = ls::autograd::grad({y}, {x}, {}, {}, true)[0];
   ls::sum(slope).backward();

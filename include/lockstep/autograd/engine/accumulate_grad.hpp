@@ -63,8 +63,9 @@ class AccumulateGrad final : public Node {
 
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
 
-  // Calls the leaf's hooks that come before `grad` changes.
-  void call_gradient_hooks(std::vector<Tensor>& gradients) const;
+  // Calls the leaf's hooks that come before `grad` changes, and throws unless the gradient has the
+  // leaf's shape, dtype and device.
+  void receive(std::vector<Tensor>& gradients) const;
 
  private:
   // Adds the gradient, unless `frozen`. Returns the leaf's hooks.

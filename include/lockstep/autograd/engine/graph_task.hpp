@@ -230,7 +230,7 @@ class GraphTask final : public BackwardPass {
       hooks->call(gradients, captures_.empty());
     }
     if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
-      static_cast<const AccumulateGrad&>(node).call_gradient_hooks(gradients);
+      static_cast<const AccumulateGrad&>(node).receive(gradients);
     }
     for (Capture& capture : captures_) {
       if (capture.edge.node.get() == &node) {

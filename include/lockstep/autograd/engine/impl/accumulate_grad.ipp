@@ -76,27 +76,28 @@ LOCKSTEP_INLINE Tensor AccumulateGrad::gradient_slot() {
   return {};
 }
 
-LOCKSTEP_INLINE void AccumulateGrad::call_gradient_hooks(std::vector<Tensor>& gradients) const {
+LOCKSTEP_INLINE void AccumulateGrad::receive(std::vector<Tensor>& gradients) const {
   TensorImpl& leaf = *variable_.impl();
-  if (!leaf.gradient_hooks.load(std::memory_order_relaxed)) [[likely]]
-    return;
-  std::shared_ptr<const GradHooks> hooks;
-  {
-    const std::lock_guard lock(leaf.mutex);
-    hooks = leaf.hooks;
+  if (leaf.gradient_hooks.load(std::memory_order_relaxed)) [[unlikely]] {
+    std::shared_ptr<const GradHooks> hooks;
+    {
+      const std::lock_guard lock(leaf.mutex);
+      hooks = leaf.hooks;
+    }
+    if (hooks) hooks->before.call(gradients);
   }
-  if (hooks) hooks->before.call(gradients);
-}
-
-LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
-  call_gradient_hooks(gradients);
-  Tensor& gradient = gradients[0];
+  const Tensor& gradient = gradients[0];
   check<AutogradError>(
       gradient.sizes() == variable_.sizes() && gradient.dtype() == variable_.dtype(),
       "a gradient of shape ", gradient.sizes(), " and ", gradient.dtype(),
       " came for a leaf of shape ", variable_.sizes(), " and ", variable_.dtype());
   check<DeviceError>(gradient.device() == variable_.device(), "a gradient on ", gradient.device(),
                      " came for a leaf on ", variable_.device());
+}
+
+LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
+  receive(gradients);
+  Tensor& gradient = gradients[0];
   const bool frozen = !variable_.requires_grad();
   if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient, frozen)) {
     for (const GradHooks::Hook& hook : hooks->hooks) {
