@@ -22,7 +22,8 @@ namespace lockstep::autograd {
 // **Devices and streams.** A graph on several devices runs in parallel where that pays, each
 // device's nodes one at a time; a graph on one device runs on the caller. Nodes of different
 // devices may wait for each other. Each node runs on the stream of its forward, and the caller's
-// current streams wait for all of these.
+// current streams wait for all of these. A hook or an operation may begin a pass of its own, on the
+// stack of the thread that runs it: some hundred within one another, where torch takes new threads.
 // **Threads and exceptions.** The first exception by device order is thrown once every device has
 // stopped; gradients accumulated until then stay. It is of the type that the operation threw; one
 // of lockstep/error.hpp's or <stdexcept>'s names the operation and its device as well. An Error if

@@ -9,7 +9,10 @@
 //
 // The members are not recorded. Where recording is on, it is an AutogradError to change a tensor
 // that requires grad, or to change a tensor by one. A backward that needs a tensor unchanged
-// notices the change by its version. An inference tensor is changed in inference mode only.
+// notices the change by its version. An inference tensor is changed in inference mode only. A view
+// that was made while recording was off is as one that detach() returns: it does not require grad,
+// and what changes through it changes unrecorded. A tensor of which several elements are one in
+// memory, such as an expanded one, is not changed: a ValueError, where torch fills it.
 //
 // **Torch counterpart.** The members of these names. add_, sub_ and mul_ change floating-point
 // tensors and those of i32 and i64, div_ floating-point ones alone.

@@ -173,7 +173,8 @@ class Tensor {
   //
   // **Torch counterpart.** Tensor.register_hook.
   // **Devices and streams.** On the stream of the gradient, which is current.
-  // **Backward.** Called by autograd::grad as well.
+  // **Backward.** Called by autograd::grad as well, which returns what the hooks leave. (In torch
+  // not if it has been asked for a gradient beyond this tensor, too.)
   // **Threads and exceptions.** As above, but hooks of a tensor that is no leaf are neither added
   // nor removed while another thread runs a pass over it. A ShapeError, DtypeError or DeviceError
   // for a replacement of another kind.
