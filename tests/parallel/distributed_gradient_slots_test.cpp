@@ -356,7 +356,7 @@ struct Factors {
 
 // Whether the reducer would have this parameter's gradient written to its bucket now.
 bool has_slot(const Tensor& parameter) {
-  return parameter.impl()->hooks->hooks.back().gradient_slot().defined();
+  return parameter.impl()->hooks->after.back().gradient_slot().defined();
 }
 
 TEST(DistributedGradientSlots, AreOfTheReducedPassAloneAndForGradientsThatHaveNotCome) {
@@ -456,7 +456,7 @@ struct Offered {
   bool offers = true;
 
   Offered() {
-    detail::add_grad_hook(
+    detail::add_leaf_hook(
         weight.impl(), [](const Tensor&) {},
         [this] {
           ++asked;
@@ -537,7 +537,7 @@ TEST(GradientSlots, AnotherPassMayReachTheLeafMeanwhile) {
   const Tensor weight = ones({3, 2}).requires_grad_();
   const Tensor slot = zeros({3, 2});
   std::atomic<int> turn{0};  // relaxed: it orders the passes for no race detector
-  detail::add_grad_hook(
+  detail::add_leaf_hook(
       weight.impl(), [](const Tensor&) {},
       [&] {
         turn.store(1, std::memory_order_relaxed);

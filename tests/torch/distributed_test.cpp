@@ -289,7 +289,7 @@ TEST(TorchDistributed, KnowsTheLastNodeOfAPass) {
   gradients->attach();
   std::vector<bool> last;
   for (const auto& [name, parameter] : lent.parameters()) {
-    ls::detail::add_grad_hook(parameter.impl(), [&last](const ls::Tensor&) {
+    ls::detail::add_leaf_hook(parameter.impl(), [&last](const ls::Tensor&) {
       last.push_back(ls::detail::current_backward_pass->at_last_node());
     });
   }

@@ -36,7 +36,7 @@ struct GradientHooks {
 };
 
 // The hooks of a leaf; constant as those.
-struct GradHooks {
+struct LeafHooks {
   struct Hook {
     std::uint64_t id;
     std::function<void(const Tensor&)> function;
@@ -45,12 +45,12 @@ struct GradHooks {
     // if there is none because the leaf has been frozen since forward.
     std::function<Tensor()> gradient_slot = {};
   };
-  std::vector<Hook> hooks;  // called once the gradient has been added into `grad`
-  GradientHooks before;     // called before
+  std::vector<Hook> after;  // called once the gradient has been added into `grad`
+  GradientHooks before;     // called before, on the gradient
 };
 
-// Adds a hook to a leaf. Checks nothing.
-RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
+// Adds a hook to those that a leaf has `after`. Checks nothing.
+RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
                               std::function<Tensor()> gradient_slot = {});
 
@@ -77,8 +77,8 @@ class RemovableHandle {
       : leaf_(leaf), node_(node), id_(id) {}
 
   // Removes the hook; a second call does nothing. A pass that runs on another thread at the same
-  // time may still call a leaf's hook. One of a tensor that is no leaf is not removed while another
-  // thread works for a pass over it, also not by a hook of another device's tensor.
+  // time may still call a leaf's hook. For a tensor that is no leaf it must not be called while
+  // another thread works for a pass over that tensor, so not by a hook of another device's either.
   void remove() const;
 
  private:

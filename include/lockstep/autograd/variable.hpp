@@ -14,8 +14,8 @@ void check_inplace(const Tensor& tensor, const char* operation);
 // Throws where an inference tensor would be changed outside its mode.
 void check_not_inference(const Tensor& tensor, const char* operation);
 
-// Throws unless a gradient has its tensor's shape, dtype and device: `came`, of one sort, `whose`,
-// of another.
+// Throws unless a gradient has its tensor's shape, dtype and device. `came` and `whose` are words
+// of the message, as in "set_grad: a gradient of shape [2] for a tensor of shape [3]".
 void check_gradient(const char* came, const Tensor& gradient, const char* whose,
                     const Tensor& tensor);
 

@@ -38,7 +38,7 @@ struct TensorOptions {
 };
 
 namespace detail {
-struct GradHooks;
+struct LeafHooks;
 struct TensorImpl;
 }  // namespace detail
 
@@ -296,9 +296,9 @@ struct TensorImpl : NonCopyable, Elements {
   bool sparse = false;           // a SparseImpl
   bool sparse_gradient = false;  // its gradients are expected to be sparse
 
-  // Whether `hooks` may have some that come before `grad` changes. Relaxed: a pass that runs while
-  // the first one is added need not call it.
-  std::atomic<bool> gradient_hooks{false};
+  // Whether `hooks` may have some `before`. Relaxed: a pass that runs while the first one is added
+  // need not call it.
+  std::atomic<bool> has_hooks_before{false};
   std::uint32_t replaced = 0;  // how often set_data has changed its memory or layout
   bool inference = false;      // made in inference mode, or a view of what was
   bool requires_grad = false;
@@ -307,7 +307,7 @@ struct TensorImpl : NonCopyable, Elements {
   std::mutex mutex;
   Tensor grad;
   std::weak_ptr<Node> accumulator;
-  std::shared_ptr<const GradHooks> hooks;  // null for none (autograd/grad_hooks.hpp)
+  std::shared_ptr<const LeafHooks> hooks;  // null for none (autograd/grad_hooks.hpp)
 
   // Null if the storage has no memory, as a storage without elements may.
   void* data() const;

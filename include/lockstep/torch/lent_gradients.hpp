@@ -220,13 +220,13 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     member.take();
     wait_for_libtorch(member.parameter.device());
     lockstep::detail::TensorImpl& leaf = *member.parameter.impl();
-    std::shared_ptr<const lockstep::detail::GradHooks> hooks;
+    std::shared_ptr<const lockstep::detail::LeafHooks> hooks;
     {
       const std::lock_guard lock(leaf.mutex);
       hooks = leaf.hooks;
     }
     if (!hooks) return;
-    for (const auto& hook : hooks->hooks) hook.function(member.parameter);
+    for (const auto& hook : hooks->after) hook.function(member.parameter);
   }
 
   std::shared_ptr<LentPass> begin() {

@@ -69,7 +69,7 @@ class AccumulateGrad final : public Node {
 
  private:
   // Adds the gradient, unless `frozen`. Returns the leaf's hooks.
-  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient, bool frozen);
+  std::shared_ptr<const LeafHooks> accumulate(Tensor& gradient, bool frozen);
 
   const Tensor variable_;
   // The slot given out last, by this pass or by another one that came in between. A gradient that

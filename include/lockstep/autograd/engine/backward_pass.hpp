@@ -48,9 +48,9 @@ class BackwardPass : NonCopyable {
 
   void queue_callback(std::function<void()> callback);
 
-  // For what has to come in one order, as a rank's collectives, while lanes run side by side: the
-  // device of whoever asks first, whose lane may go on with it; that of another device may not.
-  Device first_to_order(Device device);
+  // Lanes run side by side, but a rank's collectives have to come in one order: the lane of the
+  // device that asks first may issue them. Returns that device; another one's lane may not.
+  Device claim_collectives(Device device);
 
  protected:
   ~BackwardPass() = default;
@@ -75,7 +75,7 @@ class BackwardPass : NonCopyable {
   std::atomic<bool> offers_gradient_slots_{false};  // relaxed: who offers has locks of its own
   std::mutex mutex_;                                // guards all below while the lanes run
   std::vector<std::function<void()>> callbacks_;
-  std::optional<Device> ordered_;  // whose lane has what has to come in one order
+  std::optional<Device> collectives_;  // whose lane issues them
 };
 
 // The pass that the calling thread works for; null outside of any.

@@ -111,8 +111,8 @@ LOCKSTEP_INLINE void RunningOperation::own(const Results& outputs) {
   node_->own(outputs, node_);
 }
 
-// Here, where `apply` is defined, for what the engine does to gradients is operations as others
-// are.
+// What the engine itself does to gradients are operations like any others; they are defined here
+// because they need `apply`.
 struct CastGradient {
   static constexpr const char* name = "cast_gradient";
   Dtype dtype;

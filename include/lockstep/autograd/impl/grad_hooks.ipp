@@ -36,14 +36,14 @@ inline std::uint64_t next_hook_id() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
+LOCKSTEP_INLINE RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>& leaf,
                                               std::function<void(const Tensor&)> function,
                                               std::function<Tensor()> gradient_slot) {
   const std::uint64_t id = next_hook_id();
   const std::lock_guard lock(leaf->mutex);
   auto hooks =
-      leaf->hooks ? std::make_shared<GradHooks>(*leaf->hooks) : std::make_shared<GradHooks>();
-  hooks->hooks.push_back({id, std::move(function), std::move(gradient_slot)});
+      leaf->hooks ? std::make_shared<LeafHooks>(*leaf->hooks) : std::make_shared<LeafHooks>();
+  hooks->after.push_back({id, std::move(function), std::move(gradient_slot)});
   leaf->hooks = std::move(hooks);
   return {leaf, nullptr, id};
 }
@@ -69,10 +69,10 @@ LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
   }
   const std::lock_guard lock(impl->mutex);
   auto hooks =
-      impl->hooks ? std::make_shared<GradHooks>(*impl->hooks) : std::make_shared<GradHooks>();
+      impl->hooks ? std::make_shared<LeafHooks>(*impl->hooks) : std::make_shared<LeafHooks>();
   hooks->before.hooks.push_back(std::move(hook));
   impl->hooks = std::move(hooks);
-  impl->gradient_hooks.store(true, std::memory_order_relaxed);
+  impl->has_hooks_before.store(true, std::memory_order_relaxed);
   return {impl, nullptr, id};
 }
 
@@ -101,14 +101,14 @@ LOCKSTEP_INLINE void RemovableHandle::remove() const {
   }
   const std::shared_ptr<detail::TensorImpl> leaf = leaf_.lock();
   if (!leaf) return;
-  std::shared_ptr<const detail::GradHooks> rest;  // takes the old ones, destroyed unlocked
+  std::shared_ptr<const detail::LeafHooks> rest;  // takes the old ones, destroyed unlocked
   const std::lock_guard lock(leaf->mutex);
   if (!leaf->hooks) return;
-  detail::GradHooks hooks = *leaf->hooks;
-  std::erase_if(hooks.hooks, is_named);
+  detail::LeafHooks hooks = *leaf->hooks;
+  std::erase_if(hooks.after, is_named);
   std::erase_if(hooks.before.hooks, is_named);
-  if (!hooks.hooks.empty() || !hooks.before.hooks.empty()) {
-    rest = std::make_shared<const detail::GradHooks>(std::move(hooks));
+  if (!hooks.after.empty() || !hooks.before.hooks.empty()) {
+    rest = std::make_shared<const detail::LeafHooks>(std::move(hooks));
   }
   rest.swap(leaf->hooks);
 }
@@ -121,7 +121,7 @@ Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> ho
                        "post accumulate grad hooks cannot be registered on non-leaf tensors");
   check<ValueError>(static_cast<bool>(hook),
                     "register_post_accumulate_grad_hook: the function is empty");
-  return detail::add_grad_hook(impl_, std::move(hook));
+  return detail::add_leaf_hook(impl_, std::move(hook));
 }
 
 }  // namespace lockstep

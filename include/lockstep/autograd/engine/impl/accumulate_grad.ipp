@@ -60,14 +60,14 @@ LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, Scala
 LOCKSTEP_INLINE Tensor AccumulateGrad::gradient_slot() {
   if (is_grad_enabled() || !variable_.requires_grad()) return {};
   if (current_stream(variable_.device()) != stream()) return {};
-  std::shared_ptr<const GradHooks> hooks;
+  std::shared_ptr<const LeafHooks> hooks;
   {
     const std::lock_guard lock(variable_.impl()->mutex);
     if (variable_.impl()->grad.defined()) return {};
     hooks = variable_.impl()->hooks;
   }
   if (!hooks) return {};
-  for (const GradHooks::Hook& hook : hooks->hooks) {
+  for (const LeafHooks::Hook& hook : hooks->after) {
     Tensor slot = hook.gradient_slot ? hook.gradient_slot() : Tensor();
     if (!slot.defined()) continue;
     const std::lock_guard lock(variable_.impl()->mutex);
@@ -78,8 +78,8 @@ LOCKSTEP_INLINE Tensor AccumulateGrad::gradient_slot() {
 
 LOCKSTEP_INLINE void AccumulateGrad::receive(std::vector<Tensor>& gradients) const {
   TensorImpl& leaf = *variable_.impl();
-  if (leaf.gradient_hooks.load(std::memory_order_relaxed)) [[unlikely]] {
-    std::shared_ptr<const GradHooks> hooks;
+  if (leaf.has_hooks_before.load(std::memory_order_relaxed)) [[unlikely]] {
+    std::shared_ptr<const LeafHooks> hooks;
     {
       const std::lock_guard lock(leaf.mutex);
       hooks = leaf.hooks;
@@ -99,8 +99,8 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
   receive(gradients);
   Tensor& gradient = gradients[0];
   const bool frozen = !variable_.requires_grad();
-  if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient, frozen)) {
-    for (const GradHooks::Hook& hook : hooks->hooks) {
+  if (const std::shared_ptr<const LeafHooks> hooks = accumulate(gradient, frozen)) {
+    for (const LeafHooks::Hook& hook : hooks->after) {
       if (!frozen || hook.gradient_slot) hook.function(variable_);
     }
   }
@@ -120,7 +120,7 @@ LOCKSTEP_INLINE Tensor add_to_grad(const Tensor& variable, const Tensor& gradien
   }
 }
 
-LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient,
+LOCKSTEP_INLINE std::shared_ptr<const LeafHooks> AccumulateGrad::accumulate(Tensor& gradient,
                                                                             bool frozen) {
   // What `grad` was, which is replaced once at most: destroyed without the lock, since it may lead
   // to memory of the user's, whose deleter may ask for it.

@@ -39,11 +39,11 @@ LOCKSTEP_INLINE void BackwardPass::queue_callback(std::function<void()> callback
   pass.callbacks_.push_back(std::move(callback));
 }
 
-LOCKSTEP_INLINE Device BackwardPass::first_to_order(Device device) {
+LOCKSTEP_INLINE Device BackwardPass::claim_collectives(Device device) {
   BackwardPass& pass = *outermost_;
   const std::lock_guard lock(pass.mutex_);
-  if (!pass.ordered_) pass.ordered_ = device;
-  return *pass.ordered_;
+  if (!pass.collectives_) pass.collectives_ = device;
+  return *pass.collectives_;
 }
 
 LOCKSTEP_INLINE void BackwardPass::run_callbacks() {

@@ -78,7 +78,7 @@ LOCKSTEP_INLINE void Reducer::attach() {
       const auto self = reducer.lock();
       return self ? self->gradient_slot(i) : Tensor();
     };
-    hooks_.push_back(add_grad_hook(buckets_->parameter(i).impl(), on_gradient, slot));
+    hooks_.push_back(add_leaf_hook(buckets_->parameter(i).impl(), on_gradient, slot));
   }
 }
 
@@ -190,7 +190,7 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
       "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
       "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
   const Device device = buckets_->parameter(0).device();
-  const Device first = pass.first_to_order(device);
+  const Device first = pass.claim_collectives(device);
   check<AutogradError>(first == device, "DistributedDataParallel: one backward reaches a model on ",
                        first, " and one on ", device,
                        ", which work side by side, so that the ranks would not reduce their "
