@@ -50,13 +50,13 @@ std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor
 // The first entry for the tensors' own device holds the tensors themselves. The copies on any other
 // device are contiguous and lie together: a flat buffer holds copies of one dtype, in order, until
 // it has reached `buffer_size` bytes. Each copy has a version of its own. So there are few
-// allocations, and few operations where these cost more than small copies: see below.
+// allocations and, on GPUs, few operations.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
-// **Devices and streams.** As broadcast, with one collective for all tensors. Without it, a launch
-// on each GPU reads up to 101 tensors where they lie. By itself is copied what lies on a host
-// device, goes to one, or has bytes or an address that are no multiple of 16, and from another GPU
-// what has a MiB or more, was lent, or is in memory that the GPU cannot access.
+// **Devices and streams.** As broadcast, with one collective for all tensors. Without it, one
+// launch on a GPU copies up to 101 tensors, which it reads where they lie. A tensor is copied by an
+// operation of its own if it is on a host device or goes to one, if its bytes or its address are no
+// multiple of 16, or if it is on another GPU and has a MiB or more, was lent, or is out of reach.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As broadcast; DeviceError for tensors of several devices, which names
 // the first that is not where tensor 0 is.

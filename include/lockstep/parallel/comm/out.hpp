@@ -55,24 +55,24 @@ class OutTransfer {
  public:
   explicit OutTransfer(const Tensor& out) : OutTransfer(out, copy_stream(out.device())) {}
   OutTransfer(const Tensor& out, const Stream& stream)
-      : copies_(stream),
+      : transfer_(stream),
         out_(out),
-        room_(out.is_contiguous() ? out : copies_.allocate(out.sizes(), out.dtype())) {
-    if (out.is_contiguous()) copies_.overwrite(out);
+        room_(out.is_contiguous() ? out : transfer_.allocate(out.sizes(), out.dtype())) {
+    if (out.is_contiguous()) transfer_.overwrite(out);
   }
 
-  const Transfer& copies() const { return copies_; }
+  const Transfer& transfer() const { return transfer_; }
   // The contiguous tensor to copy into: `out` or, where that is strided, a temporary one.
   const Tensor& room() const { return room_; }
 
   // Makes the device's compute stream wait for the copies; from here on it may use `out`.
   void finish() const {
-    copies_.finish(room_);
+    transfer_.finish(room_);
     if (!out_.is_contiguous()) lockstep::detail::copy_into(out_, room_);
   }
 
  private:
-  Transfer copies_;
+  Transfer transfer_;
   Tensor out_;
   Tensor room_;
 };

@@ -47,15 +47,15 @@ Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> desti
 // Makes several sums at once: inputs[i][j] is tensor j of device i, and entry j of the result is
 // the sum of inputs[i][j] over all i.
 //
-// The sums of one dtype lie together in buffers, each of sums of at most `buffer_size` bytes or of
-// a single one that is larger, but each sum has a version of its own. A buffer lives as long as any
-// of its sums. Sparse sums lie alone.
+// The sums of one dtype lie together in buffers of at most `buffer_size` bytes; a larger sum has a
+// buffer to itself. Each sum has a version of its own. A buffer lives as long as any of its sums.
+// Sparse sums lie alone.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
-// **Devices and streams.** As reduce_add. One allocation for each buffer. A GPU without a
-// collective adds list after list of inputs, the tensors of one dtype by one launch, up to 63 at a
-// time; it adds by themselves strided tensors, those of half precision, those of a Mi elements or
-// more, and those that lie in memory that it cannot access or were lent on another GPU.
+// **Devices and streams.** As reduce_add. One allocation for each buffer. On a GPU without a
+// collective, one launch adds list i of the inputs to up to 63 sums of one dtype. A sum has
+// launches of its own if its tensors are strided, of half precision or of a Mi elements or more, or
+// lie in memory that the GPU cannot access or that was lent on another GPU.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As reduce_add; ValueError for no lists or for lists of different
 // lengths.

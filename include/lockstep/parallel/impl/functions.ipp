@@ -97,7 +97,8 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> 
     summands[j] = std::span(parts).subspan(first);
     comm::detail::check_summands(name, summands[j], destination);
   }
-  comm::detail::sum_lists(sums, std::move(summands), destination, comm::kDefaultBufferSize, true);
+  comm::detail::sum_lists(sums, std::move(summands), destination, comm::kDefaultBufferSize,
+                          /*takes_over=*/true);
   return sums;
 }
 

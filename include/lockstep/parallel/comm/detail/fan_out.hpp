@@ -54,7 +54,7 @@ class FanOutCollective : lockstep::detail::NonCopyable {
   bool add(const Tensor& source, std::span<const FanOutCopy> copies) {
     // A collective needs a copy for every rank but the root.
     if (!collectives_ || copies.size() + 1 != size_) return false;
-    // NCCL may read where it is what another allocator has opened to no other GPU.
+    // NCCL may read it from other GPUs, to which another allocator may not have opened it.
     if (source.impl()->storage->is_lent()) return false;
     const std::size_t bytes = whole_of(source).width;
     if (bytes == 0) return false;
@@ -100,8 +100,8 @@ class FanOutCollective : lockstep::detail::NonCopyable {
 inline void fan_out(std::span<const FanOutCopy> copies, const std::vector<Device>& devices) {
   if (copies.empty()) return;
   const profile::RecordFunction range("broadcast");
-  CopiesTogether alone;
-  FanOutCollective together(copies[0].source->device(), devices);
+  FanOutCollective collective(copies[0].source->device(), devices);
+  CopiesTogether rest;
   while (!copies.empty()) {
     const Tensor* const original = copies[0].source;
     std::size_t count = 1;
@@ -109,13 +109,13 @@ inline void fan_out(std::span<const FanOutCopy> copies, const std::vector<Device
     const lockstep::detail::Packed source(*original);
     const auto of_source = copies.first(count);
     copies = copies.subspan(count);
-    if (together.add(source, of_source)) continue;
+    if (collective.add(source, of_source)) continue;
     for (const FanOutCopy& each : of_source) {
-      each.transfer->copy(*each.copy, source, whole_of(source), alone);
+      each.transfer->copy(*each.copy, source, whole_of(source), rest);
     }
   }
-  alone.issue();
-  together.issue();
+  rest.issue();
+  collective.issue();
 }
 
 }  // namespace lockstep::comm::detail

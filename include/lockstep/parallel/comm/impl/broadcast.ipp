@@ -47,11 +47,11 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast_out(const Tensor& tensor,
   std::vector<detail::OutTransfer> transfers;
   detail::CopiesTogether together;
   for (const Tensor& out : outs) {
-    const auto& transfer = transfers.emplace_back(out);
-    transfer.copies().copy(transfer.room(), source, detail::whole_of(source), together);
+    const detail::OutTransfer& into = transfers.emplace_back(out);
+    into.transfer().copy(into.room(), source, detail::whole_of(source), together);
   }
   together.issue();
-  for (const auto& transfer : transfers) transfer.finish();
+  for (const detail::OutTransfer& into : transfers) into.finish();
   return outs;
 }
 

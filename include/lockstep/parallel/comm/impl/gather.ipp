@@ -112,9 +112,9 @@ LOCKSTEP_INLINE Tensor gather_out(const std::vector<Tensor>& tensors, const Tens
                                   std::int64_t dim) {
   const detail::GatherPlan plan(tensors, dim);
   detail::check_out("gather_out", {out}, 0, plan.shape, tensors[0].dtype(), tensors);
-  const detail::OutTransfer transfer(out, detail::gather_stream(tensors, out.device()));
-  plan.copy(transfer.copies(), tensors, transfer.room());
-  transfer.finish();
+  const detail::OutTransfer into(out, detail::gather_stream(tensors, out.device()));
+  plan.copy(into.transfer(), tensors, into.room());
+  into.finish();
   return out;
 }
 

@@ -79,9 +79,9 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
       destination);
 }
 
-// Makes one addition of a sum: total := inputs[0] + inputs[1] if i is 1, then total + inputs[i].
-// `stream`: the current one of the total's device. With `together` it waits there for others, and
-// reads the inputs where they are, which `stream` has been ordered after.
+// Makes one addition of a sum: total := inputs[0] + inputs[1] if i is 1, else total + inputs[i].
+// `stream` is the current one of the total's device. With `together` the addition waits there for
+// others and reads the inputs where they are: the caller has ordered `stream` after them.
 inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const Stream& stream,
                       lockstep::detail::LaunchTogether* together) {
   using lockstep::detail::input;
@@ -158,7 +158,7 @@ class SumsTogether {
   }
 
  private:
-  // Waits once for each device, which makes nothing meanwhile that is read here.
+  // Waits once for each device: nothing that is read here is made there between two calls.
   void order_read(const Tensor& source, const Stream& compute) {
     if (source.device() == compute.device()) return;
     if (lockstep::detail::find(waited_, source.device()) == waited_.end()) {
@@ -175,7 +175,7 @@ class SumsTogether {
 
 // Whether a collective adds up tensors of a dtype. Half precision is missing on purpose: the
 // library sums it in f32 and rounds once.
-constexpr bool is_summed_together(Dtype dtype) {
+constexpr bool has_collective_sum(Dtype dtype) {
   return dtype == Dtype::i32 || dtype == Dtype::i64 || dtype == Dtype::f32 || dtype == Dtype::f64;
 }
 
@@ -191,8 +191,8 @@ class CollectiveSums : lockstep::detail::NonCopyable {
   // been checked; the total is new, and the caller keeps it until `issue`.
   bool add(const Tensor& total, std::span<const Tensor> inputs) {
     if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
-    if (!is_summed_together(total.dtype()) || total.numel() == 0) return false;
-    // NCCL may read where it is what another allocator has opened to no other GPU.
+    if (!has_collective_sum(total.dtype()) || total.numel() == 0) return false;
+    // NCCL may read it from other GPUs, to which another allocator may not have opened it.
     const auto is_lent = [](const Tensor& input) { return input.impl()->storage->is_lent(); };
     if (lockstep::detail::any_of(inputs, is_lent)) return false;
     std::vector<Device> devices;
@@ -247,9 +247,9 @@ inline bool may_hold_sum(Summands inputs, Device destination) {
 
 LOCKSTEP_INLINE void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> summands,
                                Device destination, std::size_t buffer_size, bool takes_over) {
-  std::vector<std::vector<Tensor>> dense;  // lists that were made so
-  std::vector<Tensor> likes;               // of the sums that need memory
-  std::vector<std::size_t> indices;        // of these
+  std::vector<std::vector<Tensor>> dense;  // the lists that had some sparse tensors
+  std::vector<Tensor> likes;               // a tensor like each sum that needs memory
+  std::vector<std::size_t> indices;        // of these sums
   bool any_dense = false;
   for (std::size_t j = 0; j < sums.size(); ++j) {
     if (summands[j].empty()) continue;
@@ -298,7 +298,7 @@ LOCKSTEP_INLINE Tensor reduce_add(const std::vector<Tensor>& inputs,
   const Device target = destination.value_or(inputs[0].device());
   detail::check_summands("reduce_add", inputs, target);
   std::vector<Tensor> sums(1);
-  detail::sum_lists(sums, {inputs}, target, 0, false);
+  detail::sum_lists(sums, {inputs}, target, 0, /*takes_over=*/false);
   return sums[0];
 }
 
@@ -321,7 +321,7 @@ LOCKSTEP_INLINE std::vector<Tensor> reduce_add_coalesced(
     detail::check_summands("reduce_add_coalesced", summands[j], target);
   }
   std::vector<Tensor> sums(summands.size());
-  detail::sum_lists(sums, std::move(summands), target, buffer_size, false);
+  detail::sum_lists(sums, std::move(summands), target, buffer_size, /*takes_over=*/false);
   return sums;
 }
 

@@ -121,13 +121,13 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter_out(const Tensor& tensor,
   detail::CopiesTogether together;
   std::int64_t start = 0;
   for (std::size_t i = 0; i < outs.size(); start += sizes[i], ++i) {
-    const auto& transfer = transfers.emplace_back(outs[i]);
-    transfer.copies().copy(transfer.room(), source,
-                           detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
-                           together);
+    const detail::OutTransfer& into = transfers.emplace_back(outs[i]);
+    into.transfer().copy(into.room(), source,
+                         detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
+                         together);
   }
   together.issue();
-  for (const auto& transfer : transfers) transfer.finish();
+  for (const detail::OutTransfer& into : transfers) into.finish();
   return outs;
 }
 
