@@ -487,10 +487,10 @@ TEST(DistributedStreams, ABucketIsLaunchedAfterWhatEveryStreamHasPutIntoIt) {
   gate.hold(side);
   {
     const StreamGuard guard(side);
-    detail::ReducerBuckets::join_streams(bucket);
+    detail::ReducerBuckets::move_to_current_stream(bucket);
   }
   EXPECT_TRUE(current_stream(device).query());
-  detail::ReducerBuckets::join_streams(bucket);
+  detail::ReducerBuckets::move_to_current_stream(bucket);
   EXPECT_FALSE(current_stream(device).query());
 }
 

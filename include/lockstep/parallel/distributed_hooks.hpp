@@ -20,8 +20,8 @@ namespace lockstep::ddp_comm_hooks {
 // Does what is done without a hook: replaces the buffer by its mean over the ranks.
 CommHook allreduce_hook(distributed::ProcessGroup group);
 
-// Another hook, for which the gradients are rounded to f16: half the bytes of f32. Gradients up to
-// 2.9e-8 vanish, from 65520 on they are infinite. A ValueError if the hook is an empty function.
+// Wraps a hook, which then reduces the gradients rounded to f16, half the bytes of f32. Those up to
+// 2.9e-8 vanish, those from 65520 on become infinite. A ValueError for an empty function.
 CommHook fp16_compress_wrapper(CommHook hook);
 // The same with bf16, which has the range of f32 and three significant digits.
 CommHook bf16_compress_wrapper(CommHook hook);

@@ -80,7 +80,7 @@ struct Broadcast {
   std::vector<Tensor> copies = {};  // the results, if they have been made already
 
   std::vector<Tensor> forward(const std::vector<Tensor>& tensors);
-  // Takes the gradients over: memory that nobody else has may become a sum's.
+  // Takes the gradients over: a sum may be made in the memory of one that nobody else holds.
   std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const;
 
   // What backward needs, set by forward.

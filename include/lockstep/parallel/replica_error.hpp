@@ -15,8 +15,8 @@ namespace lockstep {
 // the type that the replica threw, if that is one of lockstep/error.hpp, std::bad_alloc, or one of
 // <stdexcept>; otherwise from the nearest base of it that is, or from Error where there is none.
 // The original is nested within it: std::rethrow_if_nested throws it, with its own type. Without
-// memory for all that, parallel_apply throws the original itself. (Made where the original is being
-// handled.)
+// memory for all that, parallel_apply throws the original itself. The constructor nests the
+// exception that is being handled where it is called.
 //
 // **Example.**
 //   try {

@@ -173,7 +173,7 @@ inline auto gathering_from(const std::vector<Leaves>& parts, Device device, std:
 template <class T>
 Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
                    const ScalarRule& rule) {
-  // check_same_structure refuses a class whose members nobody can see, in the words for results.
+  // A class whose members nobody can see is refused below, by a message that speaks of results.
   if constexpr (decltype(find_obstacle<T>())::obstacle != Obstacle::hidden) {
     require_scatterable<T>();
   }

@@ -41,8 +41,8 @@ namespace lockstep {
 //   void record_stream(const T&, const Stream&)      its memory stays until the stream, which uses
 //                                                    it, is through with it
 //
-// and, if other devices than its own can use a tensor where it is, as those that are one to its
-// library:
+// and, if a tensor can be used on other devices than its own without a copy, such as on several
+// that its library takes for one:
 //
 //   bool is_on(const T&, Device)                     default: whether device(t) is the device
 //
@@ -108,7 +108,7 @@ struct TraitsMembers {
   static constexpr bool gather = requires(const Parts& parts) {
     { Traits::gather(parts, Device(), 0) } -> std::same_as<T>;
   };
-  // Those that may be absent: whether each can be called, and whether it can or is absent.
+  // The optional ones, in pairs: whether it can be called; whether it can be called or is absent.
   static constexpr bool sums = requires(const Parts& parts, const Weights& weights) {
     { Traits::weighted_sum(parts, weights, Device()) } -> std::same_as<T>;
   };

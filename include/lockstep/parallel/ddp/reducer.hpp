@@ -146,16 +146,17 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
 
-  // Throws if gradients are missing: where the ranks have counted and found them so `somewhere`, on
-  // all of them, so that none goes on to a collective alone.
+  // Throws if this rank misses gradients or, on every rank alike, if the ranks have counted and
+  // some rank does (`somewhere`): so none goes on to a collective alone.
   void check_missing(const std::vector<std::size_t>& missing, bool somewhere, bool joined) const;
 
-  // Says, on all ranks, which parameters got no gradient on which.
+  // A text that says which parameters got no gradient on which ranks. All ranks call it.
   std::string where_missing(bool joined) const;
 
   [[noreturn]] void fail_unexpected(std::size_t i) const;
 
-  void take_note(bool first, bool joined, bool missing_somewhere);
+  // Notes in the log and in the usage what the pass has used, and ends it.
+  void end_pass(bool first, bool joined, bool missing_somewhere);
 
   // Makes the buckets anew, in the order in which the root's gradients became ready and without
   // those that nobody uses.
@@ -163,8 +164,8 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
 
   distributed::ProcessGroup group_;
   const std::vector<std::size_t> limits_;  // of the buckets, in bytes
-  // If not, buckets are made anew when the order in which gradients become ready is known. Until
-  // then there is one, unless the user has said how large each is to be.
+  // If false, buckets are made anew after the first pass, in the order in which gradients became
+  // ready; until then there is one bucket, unless the user has said how large each is to be.
   const bool find_unused_;
   const bool static_graph_;
   bool synchronizes_ = true;

@@ -120,8 +120,8 @@ class ReducerBuckets {
     for (GradientSlot& slot : slots_) slot.given = false;
   }
 
-  // Has the current stream come after whatever has been written to the bucket in this pass.
-  static void join_streams(Bucket& bucket) {
+  // Has the current stream, the bucket's from here on, wait for what this pass has written to it.
+  static void move_to_current_stream(Bucket& bucket) {
     const Tensor& buffer = bucket.gradients.buffer();
     const Tensor& written = buffer.defined() ? buffer : bucket.gradients.parameters()[0];
     const Stream stream = current_stream(written.device());
@@ -131,7 +131,7 @@ class ReducerBuckets {
 
   // Starts the reduction of a full bucket, by the hook if there is one.
   void launch(Bucket& bucket, const distributed::ProcessGroup& group, const CommHook& hook) {
-    join_streams(bucket);
+    move_to_current_stream(bucket);
     const Tensor& buffer = bucket.gradients.buffer();
     withdraw(bucket);
     if (!buffer.defined()) {
@@ -220,7 +220,7 @@ class ReducerBuckets {
   Tensor gradient_slot(std::size_t i) {
     Bucket* const bucket = bucket_of(i);
     if (!bucket || slots_[i].sparse || std::exchange(slots_[i].given, true)) return {};
-    join_streams(*bucket);
+    move_to_current_stream(*bucket);
     const Tensor& view = part_of_bucket(i);
     if (*bucket->stream != view.impl()->storage->owner()) view.record_stream(*bucket->stream);
     return view;

@@ -57,11 +57,11 @@ class ReducerUsage {
     return flags;
   }
 
-  // What the ranks have told each other last: on how many the parameter was used.
-  void set_ranks(const std::vector<std::int32_t>& ranks) {
-    for (std::size_t i = 0; i < ranks.size(); ++i) members_[i].used_anywhere = ranks[i] > 0;
+  // Called when the ranks have counted, for each parameter, how many of them have used it.
+  void set_used_anywhere(const std::vector<std::int32_t>& counts) {
+    for (std::size_t i = 0; i < counts.size(); ++i) members_[i].used_anywhere = counts[i] > 0;
   }
-  // True as long as nothing else is known.
+  // True until the ranks have counted.
   bool used_anywhere(std::size_t i) const { return members_[i].used_anywhere; }
 
   // The parameters that the first pass used: on this rank, or, if that one had no inputs any more,

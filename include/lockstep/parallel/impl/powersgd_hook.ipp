@@ -51,7 +51,7 @@ template <class T>
 using StoredAs = std::conditional_t<std::is_same_v<T, std::uint64_t>, std::int64_t, T>;
 
 template <class T>
-void at_least(const char* name, T least, T value) {
+void check_at_least(const char* name, T least, T value) {
   check<ValueError>(value >= least, "PowerSGDState: expected ", name, " to be at least ", least,
                     ", got ", value);
 }
@@ -66,10 +66,11 @@ LOCKSTEP_INLINE PowerSGDState::Memory& PowerSGDState::memory_of(const Tensor& pa
 }
 
 LOCKSTEP_INLINE const PowerSGDOptions& PowerSGDState::checked(const PowerSGDOptions& options) {
-  detail::at_least("matrix_approximation_rank", std::int64_t{1}, options.matrix_approximation_rank);
-  detail::at_least("start_powerSGD_iter", std::int64_t{0}, options.start_powerSGD_iter);
-  detail::at_least("min_compression_rate", 0.0, options.min_compression_rate);
-  detail::at_least("orthogonalization_epsilon", 0.0, options.orthogonalization_epsilon);
+  detail::check_at_least("matrix_approximation_rank", std::int64_t{1},
+                         options.matrix_approximation_rank);
+  detail::check_at_least("start_powerSGD_iter", std::int64_t{0}, options.start_powerSGD_iter);
+  detail::check_at_least("min_compression_rate", 0.0, options.min_compression_rate);
+  detail::check_at_least("orthogonalization_epsilon", 0.0, options.orthogonalization_epsilon);
   return options;
 }
 

@@ -101,8 +101,8 @@ consteval bool is_of_standard_library() {
 template <class T>
 inline constexpr bool is_taken_as_it_is = is_of_standard_library<T>();
 
-// A class, not listed otherwise, that may own tensors in members that nobody can see: private ones,
-// those of a class with constructors, or what the hook shows, which scatter does not go by.
+// A class that may own tensors in members that nobody can see: private ones, those of a class with
+// constructors, or those that the hook visit_members shows, which scatter does not use.
 template <class T>
 concept MayHideTensors = std::is_class_v<T> && !std::is_aggregate_v<T> && !std::is_empty_v<T> &&
                          !PlainData<T> && std::copy_constructible<T> &&

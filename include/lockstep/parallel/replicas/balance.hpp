@@ -22,7 +22,7 @@ std::optional<std::string> imbalance(const std::vector<Device>& devices,
 // Throws a ValueError for no devices, and a DeviceError for one that does not exist.
 void check_devices(const std::vector<Device>& devices);
 
-// Gives that warning if it is due.
+// Warns of the `imbalance`, if there is one.
 void check_balance(const std::vector<Device>& devices);
 
 }  // namespace lockstep::detail

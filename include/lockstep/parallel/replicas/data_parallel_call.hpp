@@ -80,8 +80,8 @@ class BufferMerge {
 template <class M>
 using Replicas = std::vector<std::remove_const_t<M>>;
 
-// In a namespace of their own: a layer that has a base in detail would have an unqualified call of
-// the public functions find these, too.
+// The steps of one call. Not in detail itself: for a layer that has a base class there, unqualified
+// calls of the public functions of these names would find these as well.
 namespace one_call {
 
 // replicate, for the devices that have work, into the cache's memory if there is one. A ModuleError

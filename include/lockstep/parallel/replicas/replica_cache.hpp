@@ -23,8 +23,8 @@ namespace lockstep::detail {
 // nothing. Writing a copy again counts as a change of it, so that a backward that still needs its
 // old values is an error.
 //
-// Threads: several may call `refresh` at once; one that copies what has changed overwrites what
-// others still use.
+// Threads: several may call `refresh` at once, as long as no original changes: a change is copied
+// over what the others still use.
 class ReplicaCache {
  public:
   ReplicaCache() = default;

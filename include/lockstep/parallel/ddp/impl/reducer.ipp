@@ -224,7 +224,7 @@ LOCKSTEP_INLINE void Reducer::mark(std::size_t i, State state) {
   usage_.mark(i, state);
   ReducerBuckets::Bucket* const bucket = buckets_->bucket_of(i);
   if (!bucket) return;
-  ReducerBuckets::join_streams(*bucket);
+  ReducerBuckets::move_to_current_stream(*bucket);
   if (state == State::unused) {
     buckets_->stand_in(i);
   } else if (buckets_->take_gradient(i)) {
@@ -268,11 +268,11 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinExchange& exchange, bool joined,
   const bool missing_somewhere =
       any_of(ranks, [&exchange](std::int32_t count) { return count < exchange.active(); });
   check_missing(missing, missing_somewhere, joined);
-  usage_.set_ranks(ranks);
+  usage_.set_used_anywhere(ranks);
   for (const std::size_t i : usage_.in_state(State::unused)) {
     if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
   }
-  take_note(first, joined, missing_somewhere);
+  end_pass(first, joined, missing_somewhere);
   if (first && !find_unused_) rebuild(exchange.first_active());
 }
 
@@ -347,7 +347,7 @@ LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {
       "within its own?");
 }
 
-LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined, bool missing_somewhere) {
+LOCKSTEP_INLINE void Reducer::end_pass(bool first, bool joined, bool missing_somewhere) {
   log_.unused_parameter_size = 0;
   if (!joined) {
     for (const std::size_t i : usage_.in_state(State::unused)) {

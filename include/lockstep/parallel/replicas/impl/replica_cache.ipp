@@ -45,8 +45,8 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
     prepare(replicas_[i], targets.back().transfer.stream(), originals);
     for (std::size_t j = 0; j < originals.size(); ++j) {
       const Tensor& part = replicas_[i].flat.parts[j];
-      // What forward does to the handle (set_data, a hook) is for this call alone. Of what is
-      // trained, replicas get results of a Broadcast.
+      // A handle of this call's own, since forward may change it (set_data, a hook). For what is
+      // trained, Broadcast makes one.
       result.push_back(originals[j].requires_grad() ? part : make_view(part));
     }
   }
