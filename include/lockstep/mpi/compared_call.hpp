@@ -36,7 +36,7 @@ std::string who_is_elsewhere(const std::byte* bytes, std::size_t ranks,
                              const IsCompared& is_compared) {
   for (std::size_t r = 0; r < ranks; ++r) {
     const distributed::detail::Call call = compared_call(bytes, r).call;
-    if (distributed::detail::is_call(call) && is_compared(call)) continue;
+    if (distributed::detail::is_valid(call) && is_compared(call)) continue;
     return lockstep::detail::str("collectives do not match: some ranks compare a call, but rank ",
                                  r, " is in another collective");
   }

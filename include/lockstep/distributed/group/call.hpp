@@ -58,8 +58,8 @@ struct Call {
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-// Whether all members have values of their types.
-constexpr bool is_call(const Call& call) {
+// Whether each enumerator of a call that has come as bytes is one.
+constexpr bool is_valid(const Call& call) {
   return call.collective <= Collective::new_group && call.dtype <= Dtype::boolean &&
          call.op <= ReduceOp::max;
 }

@@ -87,8 +87,8 @@ class Carrier : lockstep::detail::NonCopyable {
     }
   }
 
-  // That the ranks' calls do not match, if another rank has told so; else null. Asked where an
-  // operation fails once the watchdog has found a fault: a rank may have ended because of that.
+  // The error that the ranks' calls do not match, if another rank has told this one; else null.
+  // Asked when an operation fails after the watchdog has found a fault, whose cause this may be.
   virtual std::exception_ptr mismatch() noexcept { return nullptr; }
 
   // After `run` or `run_on` has thrown: true if that call's inputs and outputs may still be read or

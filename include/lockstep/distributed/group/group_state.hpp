@@ -28,8 +28,8 @@ namespace lockstep::distributed::detail {
 // What a group's operations use. Each of them holds it, so that it outlives the handles until the
 // last operation has ended.
 //
-// Threads: the communication thread, or one that runs an operation in its place; `carrier` any,
-// which calls of it what Carrier allows.
+// Threads: one at a time, the communication thread or one that runs an operation in its place. Any
+// thread may ask for the `carrier`; what it may call there Carrier says.
 class GroupLink : lockstep::detail::NonCopyable {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
@@ -68,16 +68,16 @@ class GroupLink : lockstep::detail::NonCopyable {
   void start(const Message& message, Operands& operands, const Done& done) noexcept {
     std::exception_ptr error = lockstep::detail::thrown_by([&] {
       watch_.check();
-      Done carriers;
+      Done done_of_carrier;
       carrier_->alone([&] {
         operands.stage(*carrier_);
-        carriers = done;
+        done_of_carrier = done;
         thread_.make_room();
       });
       void* const data =
           message.sends ? const_cast<void*>(operands.inputs()[0]) : operands.outputs()[0];
       const auto& stream = operands.stream();
-      carrier_->start(message, data, std::move(carriers), stream ? &*stream : nullptr);
+      carrier_->start(message, data, std::move(done_of_carrier), stream ? &*stream : nullptr);
       if (carrier_->progress()) thread_.start_polling(*carrier_);
     });
     if (error) done(std::move(error));
@@ -91,9 +91,9 @@ class GroupLink : lockstep::detail::NonCopyable {
   }
 
  private:
-  // Runs `body`, in which the rank waits for the others. Once a fault is known it throws that:
-  // whatever `body` throws then follows from it, but for calls that do not match, from which the
-  // fault may follow.
+  // Runs `body`, in which the rank waits for the others. Once the watchdog has found a fault, that
+  // is thrown in place of what `body` throws, which is its consequence; but not in place of the
+  // error that calls do not match, which may be its cause.
   template <class Body>
   void within(const Call& call, const Body& body) {
     const InCollective here(watch_.progress(), call);
@@ -140,7 +140,7 @@ class GroupState : lockstep::detail::NonCopyable {
       : thread_(std::move(thread)),
         device_(device),
         link_(std::make_shared<GroupLink>(std::move(carrier), *thread_, std::move(watch))) {}
-  // Does not wait, but for the operation that runs where there is no memory. The carrier is
+  // Does not wait, unless there is no memory: then for the operation that runs. The carrier is
   // destroyed in turn, as an operation runs: after the group's own operations, and while none of
   // the rank's other groups runs.
   ~GroupState() {

@@ -88,8 +88,8 @@ class Operands {
     } else {
       stage_on_host();
     }
-    split(reads_, read_parts_, inputs_);
-    split(memory_, write_parts_, outputs_);
+    list_parts(reads_, read_parts_, inputs_);
+    list_parts(memory_, write_parts_, outputs_);
   }
 
   // The carrier's stream for the GPU that the memory is on; none where it is on the host.
@@ -186,8 +186,8 @@ class Operands {
   }
 
   template <class Pointer>
-  static void split(const std::vector<Tensor>& tensors, std::size_t parts,
-                    std::vector<Pointer>& pointers) {
+  static void list_parts(const std::vector<Tensor>& tensors, std::size_t parts,
+                         std::vector<Pointer>& pointers) {
     for (const Tensor& tensor : tensors) {
       auto* const data = static_cast<std::byte*>(tensor.impl()->data());
       if (tensors.size() == parts) {

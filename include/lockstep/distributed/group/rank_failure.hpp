@@ -13,11 +13,11 @@
 
 namespace lockstep::distributed {
 
-// Which rank an exception comes from. What `run` throws derives from this and from the type that
-// the rank threw, or the nearest base of it that is made from a text alone: a type of lockstep's,
-// std::bad_alloc or one of <stdexcept>'s, or else Error. The rank's own exception is nested within
-// it. If there is no memory for all that, the rank's own exception is thrown. (Made where that is
-// being handled.)
+// Says which rank an exception comes from. What `run` throws derives from this and from the type
+// that the rank threw, or the nearest base of it that is made from a text alone: a type of
+// lockstep's, std::bad_alloc or one of <stdexcept>'s, or else Error. The rank's own exception is
+// nested within it. Without memory for all that, `run` throws the rank's own exception itself. The
+// constructor nests the exception that is being handled where it is called.
 class RankFailure : public std::nested_exception {
  public:
   RankFailure(int rank, Device device) : rank_(rank), device_(device) {}

@@ -48,7 +48,7 @@ struct Departure {
 // thread that comes second or that leaves.
 class Mailbox {
  public:
-  explicit Mailbox(std::size_t size) : gone_(size) {}
+  explicit Mailbox(std::size_t size) : departures_(size) {}
   // The last rank lets go of its group: what is still posted ends.
   ~Mailbox() {
     for (const Posted& posted : posted_) {
@@ -72,13 +72,13 @@ class Mailbox {
         return posted.rank == message.peer && posted.message.peer == rank &&
                posted.message.sends != message.sends && posted.message.tag == message.tag;
       });
-      if (gone(rank).gone) {
-        why = gone(rank);
+      if (departure(rank).gone) {
+        why = departure(rank);
       } else if (fits != posted_.end()) {
         other = std::move(*fits);
         posted_.erase(fits);
-      } else if (gone(message.peer).gone) {
-        why = gone(message.peer);
+      } else if (departure(message.peer).gone) {
+        why = departure(message.peer);
       } else {
         posted_.push_back(std::move(mine));
         return;
@@ -94,7 +94,7 @@ class Mailbox {
   void leave(int rank, const Departure& why) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      gone(rank) = why;
+      departure(rank) = why;
     }
     const auto waits = [rank](const Posted& posted) { return posted.message.peer == rank; };
     while (true) {
@@ -123,7 +123,7 @@ class Mailbox {
     std::optional<GpuSide> gpu;
   };
 
-  Departure& gone(int rank) { return gone_[static_cast<std::size_t>(rank)]; }
+  Departure& departure(int rank) { return departures_[static_cast<std::size_t>(rank)]; }
 
   // This thread holds no reference to an exception when `done` is called.
   void fail_gone(const Posted& posted, const Departure& why) const noexcept {
@@ -140,10 +140,10 @@ class Mailbox {
   void deliver(const Posted& sent, const Posted& received, int rank) const noexcept {
     const Message& out = sent.message;
     const Message& in = received.message;
-    const bool placed = sent.gpu.has_value() == received.gpu.has_value();
-    if (out.dtype != in.dtype || out.count != in.count || !placed) {
-      const auto where = [placed](const Posted& posted) {
-        return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
+    const bool same_place = sent.gpu.has_value() == received.gpu.has_value();
+    if (out.dtype != in.dtype || out.count != in.count || !same_place) {
+      const auto where = [same_place](const Posted& posted) {
+        return same_place ? "" : posted.gpu ? " on a GPU" : " in host memory";
       };
       // Each side gets an exception of its own: this error, or why there is no memory for it.
       const auto differ = [&] {
@@ -205,8 +205,8 @@ class Mailbox {
 
   const RankGone spare_{""};
   std::mutex mutex_;
-  std::vector<Posted> posted_;   // in the order in which they came
-  std::vector<Departure> gone_;  // of each rank
+  std::vector<Posted> posted_;         // in the order in which they came
+  std::vector<Departure> departures_;  // of each rank
 };
 
 }  // namespace lockstep::distributed::detail

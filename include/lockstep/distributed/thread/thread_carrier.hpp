@@ -155,12 +155,12 @@ class ThreadCarrier final : public Carrier {
     const bool on_gpu = world_->slot(0, turn_).on_gpu;
     for (std::size_t r = 1; r < ranks(); ++r) {
       const Call& other = world_->slot(r, turn_).call;
-      const bool placed = world_->slot(r, turn_).on_gpu == on_gpu;
-      if (other == first && placed) continue;
+      const bool same_place = world_->slot(r, turn_).on_gpu == on_gpu;
+      if (other == first && same_place) continue;
       // All ranks come here alike, so they stay together.
       ++turn_;
-      const auto where = [placed](bool gpu) {
-        return placed ? "" : gpu ? " on a GPU" : " in host memory";
+      const auto where = [same_place](bool gpu) {
+        return same_place ? "" : gpu ? " on a GPU" : " in host memory";
       };
       throw ValueError(lockstep::detail::str("collectives do not match: rank 0 called ", first,
                                              where(on_gpu), ", but rank ", r, " called ", other,

@@ -52,8 +52,8 @@ class ThreadWorld {
     Event ready;             // recorded before the meeting: inputs and outputs may be used
     GpuCollectives* serves;  // set by rank 0: what serves the ranks' GPUs, or null
     Event done;              // recorded before the parting: the rank's share has ended
-    std::optional<lockstep::detail::DescribedError> failure;  // why not all was issued, and
-    bool hangs = false;  // whether what was cannot be waited for: both set before the parting
+    std::optional<lockstep::detail::DescribedError> failure;  // why not all was issued
+    bool hangs = false;  // what was issued cannot be waited for: both set before the parting
   };
 
   struct alignas(128) Slot {
@@ -61,8 +61,8 @@ class ThreadWorld {
     bool on_gpu = false;  // the memory is on a GPU: then `gpu` says more
     std::span<const void* const> inputs;
     std::span<void* const> outputs;
-    std::span<const int> members;            // new_group: the ranks of the part,
-    std::shared_ptr<ThreadWorld> new_world;  // and their world, from the first of them
+    std::span<const int> members;            // of new_group: the ranks of the part
+    std::shared_ptr<ThreadWorld> new_world;  // their world, in the slot of the first of them
     alignas(64) std::array<std::byte, kSmall> small;
     std::optional<GpuSide> gpu;
   };
