@@ -29,9 +29,9 @@ const auto& written_by(const F& kernel) {
 // Launches kernels, on a GPU many of them at once: a launch costs the host more than the arithmetic
 // of a small tensor costs the GPU. Host devices have nothing to gain, and run each at once.
 //
-// What waits here is launched by `launch`, before which the memory behind its Views is kept; by
-// `add`, if the next one cannot go with it: it is for another stream or of another type, it writes
-// to the same memory, or there are enough; or never, if neither is called.
+// Kernels wait here for `launch`, or for an `add` of one that cannot go with them: it is for
+// another stream or of another type, writes to the same memory, or is one too many. Until then the
+// caller keeps the memory behind their Views. If neither is called they are never launched.
 class LaunchTogether : NonCopyable {
  public:
   // As launch_between_teams.
@@ -60,7 +60,7 @@ class LaunchTogether : NonCopyable {
   }
 
  private:
-  // Elements of which a GPU has as much to do as the host with a launch.
+  // With so many elements a GPU is busy for as long as the host is with a launch.
   static constexpr std::size_t kLarge = std::size_t{1} << 20;
 
   template <class F>

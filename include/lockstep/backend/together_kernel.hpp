@@ -7,11 +7,11 @@
 
 namespace lockstep::detail {
 
-// What a launch may have of arguments besides their number: CUDA takes 4096 bytes in all.
+// How many bytes of kernels one launch takes: CUDA's limit for all its arguments is 4096.
 inline constexpr std::size_t kTogetherBytes = 4064;
 
-// Several kernels of one type as one that has so many bytes, over the elements of all of them:
-// those of number k come before ends[k]. There is at least one when it is launched.
+// Several kernels of one type as one of at most `bytes` bytes, over the elements of all of them:
+// those of kernel k end before ends[k]. There is at least one when it is launched.
 template <class F, std::size_t bytes = kTogetherBytes>
 struct TogetherKernel {
   static constexpr std::size_t kMost =

@@ -96,11 +96,11 @@ class Event {
 // issues it; its copy stream is really asynchronous. See backend/streams.hpp for where streams
 // come from.
 // **Threads and exceptions.** Any thread may issue to any stream; work issued by two threads
-// without an order between them has none. An exception of an asynchronous operation is thrown once
-// by what comes next of: `synchronize` of its stream, and a wait of the host's or of another
-// stream's next operation for it, the first one where that comes after several; and again by waits
-// for events that were recorded before that.
-// What a stream waits for is told to the thread that issues its next operation.
+// without an order between them has none. The exception of an asynchronous operation is thrown
+// once, by what comes first: `synchronize` of its stream, or a wait for it, of the host or of
+// another stream's next operation. Where several have failed by then it is the first one's. Waits
+// for events that were recorded before throw it again. What a stream waits for throws in the thread
+// that issues its next operation.
 class Stream {
  public:
   explicit Stream(detail::StreamState& state) : state_(&state) {}

@@ -48,7 +48,7 @@ MemoryResource& memory_of(Device device);
 class Storage : NonCopyable {
  public:
   Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
-  // A block that the storage gives back to `memory`. A lent one somebody else has allocated.
+  // A block that the storage gives back to `memory`. `lent`: it is another allocator's.
   Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory, bool lent = true)
       : owner_(owner), memory_(memory), bytes_(bytes), lent_(lent), data_(data) {}
   ~Storage();
@@ -66,8 +66,8 @@ class Storage : NonCopyable {
   void record_stream(const Stream& stream);
 
   // Remembers that work of `stream` up to `end` uses the block, which is not reused before; without
-  // an `end`, all work that the stream will have been given. `order_write` does not wait for it:
-  // the caller orders writers by other means. Needs no memory after `expect_use` of the stream.
+  // an `end`, all that the stream has been given when the storage is destroyed. `order_write` does
+  // not wait for it: the caller orders writers by other means. Needs no memory after `expect_use`.
   void keep_until(const Stream& stream, const std::optional<Event>& end);
   void expect_use(const Stream& stream);
 

@@ -140,7 +140,7 @@ class BackgroundThreads {
   class BlockingScope : NonCopyable {
    public:
     BlockingScope() : counted_(std::exchange(is_background, false)) {
-      if (counted_) instance().leave();
+      if (counted_) instance().begin_blocking();
     }
     ~BlockingScope() {
       if (counted_) instance().end_blocking();
@@ -248,7 +248,7 @@ class BackgroundThreads {
     woken_.notify_one();
   }
 
-  void leave() {
+  void begin_blocking() {
     bool wake;
     {
       const std::lock_guard lock(mutex_);

@@ -49,7 +49,7 @@ class HostAllocator final : public MemoryResource {
       const std::lock_guard lock(mutex_);
       data = take(size, owner);
       if (!data && !left_.empty()) {
-        take_left();
+        make_left_idle();
         data = take(size, owner);
       }
       if (!data) {
@@ -192,8 +192,8 @@ class HostAllocator final : public MemoryResource {
     blocks_ -= blocks;
   }
 
-  // Makes idle what was left and no stream has any work with any more.
-  void take_left() noexcept {
+  // Makes idle the blocks of `left_` that no stream has any work with any more.
+  void make_left_idle() noexcept {
     std::erase_if(left_, [this](const LeftBlock& block) {
       const auto idle = [](const StreamState* stream) { return stream->idle(); };
       if (!is_known([&] { return block.owner->idle() && all_of(block.used_on.streams(), idle); })) {
@@ -244,7 +244,7 @@ class HostAllocator final : public MemoryResource {
 
   void release_cache() noexcept {
     const auto happened = [](const EventPtr& event) { return event->query(); };
-    take_left();
+    make_left_idle();
     for (std::size_t bin = 0; bin < used_bins_; ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
       std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
