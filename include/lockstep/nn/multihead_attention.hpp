@@ -80,7 +80,7 @@ struct MultiheadAttention {
   }
 
  private:
-  static std::int64_t checked(std::int64_t embed, std::int64_t heads);
+  static void check_sizes(std::int64_t embed, std::int64_t heads);
 
   // Of an input.
   std::int64_t batch_of(const Tensor& x) const {

@@ -136,9 +136,9 @@ class Optimizer {
   virtual void check_state(std::size_t /*group*/, std::size_t /*i*/) const {}
   void check_fits(const Tensor& state, std::size_t i) const;
 
-  // Makes the `state` of parameter i, which is given contiguous, fit it: zeros the first time,
-  // moved if the parameter was, and copied if somebody who has it from state_dict has given it
-  // another layout.
+  // Has the `state` of parameter i follow `parameter`, which is that one as update_each gives it:
+  // zeros the first time, moved if the parameter was, and copied if somebody who has it from
+  // state_dict has given it another layout.
   void follow(Tensor& state, std::size_t i, const Tensor& parameter, const Stream& stream) const;
 
   static constexpr const char* kDenseOnly =

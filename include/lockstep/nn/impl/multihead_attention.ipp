@@ -27,7 +27,7 @@ namespace lockstep::nn {
 
 LOCKSTEP_INLINE MultiheadAttention::MultiheadAttention(std::int64_t embed, std::int64_t heads,
                                                        const MultiheadAttentionOptions& options)
-    : out_proj(checked(embed, heads), embed,
+    : out_proj((check_sizes(embed, heads), embed), embed,
                {.bias = options.bias, .dtype = options.dtype, .device = options.device}),
       embed_dim(embed),
       num_heads(heads),
@@ -68,17 +68,16 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> MultiheadAttention::forward(
   return {output, query.dim() == 2 ? squeeze(shown, 0) : shown};
 }
 
-LOCKSTEP_INLINE std::int64_t MultiheadAttention::checked(std::int64_t embed, std::int64_t heads) {
+LOCKSTEP_INLINE void MultiheadAttention::check_sizes(std::int64_t embed, std::int64_t heads) {
   detail::check_layer_size("MultiheadAttention", "embed_dim", embed);
   detail::check_layer_size("MultiheadAttention", "num_heads", heads);
   check<ValueError>(embed % heads == 0, "MultiheadAttention: expected embed_dim ", embed,
                     " to be a multiple of num_heads ", heads);
-  return embed;
 }
 
 LOCKSTEP_INLINE void MultiheadAttention::check_inputs(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
-  (void)checked(embed_dim, num_heads);  // they may have been set since
+  check_sizes(embed_dim, num_heads);  // they may have been set since
   if (training) detail::check_probability("MultiheadAttention", dropout);
   const auto fits = [&](const Tensor& x) {
     return x.dim() == query.dim() && x.size(-1) == embed_dim && batch_of(x) == batch_of(query);
