@@ -47,7 +47,7 @@ void expect_refused(const Net& net, const std::string& path) {
       "kept";
   EXPECT_TRUE(throws<ModuleError>([&] { parameters(net); }, message));
   EXPECT_TRUE(throws<ModuleError>([&] { named_parameters(net); }, message));
-  EXPECT_TRUE(throws<ModuleError>([&] { detail::check_initialized(net); }, message));
+  EXPECT_TRUE(throws<ModuleError>([&] { detail::check_parameters(net); }, message));
 }
 
 TEST(PlainTensors, ALeafThatRequiresGradIsNamed) {
@@ -79,7 +79,7 @@ TEST(PlainTensors, WhatForwardKeepsAndWhatNeedsNoGradientIsLeftAlone) {
   EXPECT_TRUE(net.list[0].requires_grad());
   EXPECT_EQ(parameters(net).size(), 1U);
   EXPECT_EQ(named_parameters(net).size(), 1U);
-  EXPECT_NO_THROW(detail::check_initialized(net));
+  EXPECT_NO_THROW(detail::check_parameters(net));
 }
 
 TEST(PlainTensors, AStepDoesNotAskForThem) {

@@ -143,12 +143,12 @@ TEST(Uninitialized, MaterializesInPlace) {
 TEST(Uninitialized, R17TheCheckNamesTheParameter) {
   const Net net;
   EXPECT_TRUE(throws<ModuleError>(
-      [&] { detail::check_initialized(net); },
+      [&] { detail::check_parameters(net); },
       "Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy "
       "forward pass to correctly initialize the modules",
       "second.weight"));
   net.second.weight.materialize({2});
-  EXPECT_NO_THROW(detail::check_initialized(net));
+  EXPECT_NO_THROW(detail::check_parameters(net));
 }
 
 // Its name is empty.
@@ -158,9 +158,9 @@ TEST(Uninitialized, TheCheckKnowsAParameterThatIsTheModule) {
     Tensor forward(const Tensor& x) const { return x * *this; }
   };
   const Weight weight;
-  EXPECT_TRUE(throws<ModuleError>([&] { detail::check_initialized(weight); }, "uninitialized"));
+  EXPECT_TRUE(throws<ModuleError>([&] { detail::check_parameters(weight); }, "uninitialized"));
   weight.materialize({1});
-  EXPECT_NO_THROW(detail::check_initialized(weight));
+  EXPECT_NO_THROW(detail::check_parameters(weight));
 }
 
 TEST(Uninitialized, ACopyOfTheModuleIsMaterializedWithIt) {

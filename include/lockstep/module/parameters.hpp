@@ -37,9 +37,8 @@ std::vector<Tensor> tensors_of(const TensorWalk& module);
 
 // Throws a ModuleError that names the first plain leaf (a member that is a leaf and requires grad,
 // but is no Parameter, so that training would not find it), or else the first uninitialised
-// parameter or buffer of the module, if it has one. The message says that `user` cannot use the
-// module.
-void check_initialized(const TensorWalk& module, const char* user = "DataParallel");
+// parameter or buffer, which the module's `user` cannot use.
+void check_parameters(const TensorWalk& module, const char* user = "DataParallel");
 
 }  // namespace detail
 

@@ -129,7 +129,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
     detail::check_devices(device_ids_);
     check_device(output_device());
     detail::check_balance(device_ids_);
-    detail::check_initialized(module_);
+    detail::check_parameters(module_);
     if (detail::is_on_host_memory(module_)) lockstep::to(module_, device_ids_[0]);
     detail::check_module_device(module_, device_ids_[0]);
   }

@@ -107,7 +107,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     }
     // First, since another thread may have taken the module over, and be changing it.
     claims_ = std::make_unique<detail::ReducerClaims>(trained);
-    detail::check_initialized(module_, "DistributedDataParallel");
+    detail::check_parameters(module_, "DistributedDataParallel");
     device_ = choose_device();
     detail::check_module_device(module_, device_);
     detail::verify_same_model(process_group_, device_, parameters, lockstep::named_buffers(module_),

@@ -150,7 +150,7 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
     return module_traits<M>::replicate(module, devices, detach || !is_grad_enabled());
   } else {
     detail::require_module<M>();
-    detail::check_initialized(module);
+    detail::check_parameters(module);
     const std::vector<Tensor> originals = detail::tensors_of(module);
     detail::check_module_device(module, originals, devices[0]);
     std::vector<Tensor> copies =

@@ -36,9 +36,9 @@ inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, 
                     "it is not trained), or detach() what is only kept");
 }
 
-LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
+LOCKSTEP_INLINE void check_parameters(const TensorWalk& walk, const char* user) {
   std::optional<std::string> uninitialized;  // the name of the first, "" where it is the module
-  walk.for_each_and_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+  walk.for_each_with_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     check_no_plain_leaf(path, tensor, kind);
     if (kind == TensorKind::plain || !is_uninitialized(tensor)) return;
     if (!uninitialized) uninitialized = path.name();
@@ -85,8 +85,8 @@ bool has_duplicates(const std::vector<T>& handles) {
   return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
 }
 
-// The same without names; all parameters and buffers if T is Tensor. Each step of training asks for
-// it, so nothing is allocated for names.
+// named_tensors without the names; all parameters and buffers if T is Tensor. Each step of training
+// asks for it, so nothing is allocated for names.
 template <class T>
 std::vector<T> tensors_of_type(const TensorWalk& walk) {
   constexpr std::size_t kUsual = 8;
@@ -114,7 +114,7 @@ LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
 namespace lockstep {
 
 LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters(const detail::TensorWalk& walk) {
-  walk.for_each_and_plain(detail::check_no_plain_leaf);
+  walk.for_each_with_plain(detail::check_no_plain_leaf);
   return detail::named_tensors<Parameter>(walk);
 }
 
@@ -123,7 +123,7 @@ LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers(const detail::TensorWalk&
 }
 
 LOCKSTEP_INLINE std::vector<Parameter> parameters(const detail::TensorWalk& walk) {
-  walk.for_each_and_plain(detail::check_no_plain_leaf);
+  walk.for_each_with_plain(detail::check_no_plain_leaf);
   return detail::tensors_of_type<Parameter>(walk);
 }
 

@@ -45,7 +45,7 @@ class TensorWalk {
 
   // The same, and also for each plain Tensor that is a member, or in a container that is a member,
   // as TensorKind::plain: these are no part of the module.
-  void for_each_and_plain(TensorVisitor::Function fn) const {
+  void for_each_with_plain(TensorVisitor::Function fn) const {
     walk_(module_, {fn, true}, SharedNodes::once);
   }
 
