@@ -43,7 +43,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 
 namespace lockstep::detail {
 
-// What a mask adds to the scores: a boolean one hides the elements that are `hidden`, one of
+// What a mask adds to the scores: a boolean one hides the elements that equal `hidden`, one of
 // numbers is added as it is.
 Tensor mask_bias(const char* name, const Tensor& mask, bool hidden, const Tensor& query);
 

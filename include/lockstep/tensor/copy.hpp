@@ -35,7 +35,7 @@ LOCKSTEP_HD To whole(From value) {
   return value >= kFirst && value < -kFirst ? static_cast<To>(value) : kLeast;
 }
 
-// Converts one element; half-precision types through f32, and what is no u8 but an i64 modulo 256.
+// Converts one element: half-precision types through f32, floating-point numbers to u8 through i64.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
   if constexpr (is_half<From> && !std::is_same_v<To, float>) {
@@ -117,7 +117,7 @@ struct StridedCopyKernel {
     }
   }
 
-  // (By values: what is written may be the bytes of anything that is referred to.)
+  // (By value: a T is bytes, so a write to it might be one to anything that is referred to.)
   static void copy_row(const T* from, std::int64_t step_from, T* to, std::int64_t step_to,
                        std::int64_t count) {
     if (step_to == 1 && step_from == 1) {
@@ -182,8 +182,8 @@ Stream stream_of_copy(const Tensor& dst, const Tensor& src);
 // orders the write after earlier readers of `dst`.
 void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream);
 
-// `source`, or a copy of it if writing the elements of `target` one after the other would change
-// some of it before they are read: they share memory, and an element lies elsewhere in each.
+// `source`, or a copy of it if the two share memory in different layouts: writing `target` element
+// by element would change some of the source before they are read.
 Tensor apart_from(const Tensor& target, const Tensor& source);
 
 // Makes `dst` hold the elements of `src`, converted to its dtype; the shapes are equal, devices and

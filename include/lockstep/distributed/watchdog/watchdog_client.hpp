@@ -379,8 +379,8 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   ListeningClock clock_;
   WatchdogLedger::Time last_frame_{0};  // when a frame of rank 0's came last
   std::uint32_t ends_ = 0;              // how many ranks have ended, by rank 0's last heartbeat
-  bool closed_ = false;                 // rank 0 has ended in good order, after these collectives:
-  std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;
+  bool closed_ = false;                 // rank 0 has ended in good order
+  std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;  // its last collective, by then
   SocketLoop loop_;
 };
 
