@@ -22,12 +22,12 @@ void check_conv_sizes(const char* name, Size2d stride, Size2d padding, Size2d di
 // sees one group of input channels alone. As many groups as channels are a depthwise convolution.
 //
 // **Torch counterpart.** torch.nn.functional.conv2d.
-// **Devices and streams.** The operands' current stream. On the host one thread computes groups of
-// one output channel by plain loops; f32 of at least 64 terms, where the machine's vectors fit the
-// sizes and padded images are not nearly all padding, by sums of tiles in registers; all else by
-// im2col and a BLAS, a few images at a time. On a GPU it is one of cuDNN's deterministic
-// algorithms. The work space comes from the device's memory. Half precision is computed in f32, and
-// the result rounded once.
+// **Devices and streams.** The operands' current stream. On the host groups of one output channel
+// are plain loops; f32 of at least 64 terms, where the machine's vectors fit the sizes and padded
+// images are not nearly all padding, sums of tiles in registers, in one thread; all else im2col and
+// a BLAS, a few images at a time. On a GPU it is one of cuDNN's deterministic algorithms. The work
+// space comes from the device's memory. Half precision is computed in f32, and the result rounded
+// once.
 // **Backward.** Bit for bit the same every time; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
 // that do not fit; all are of one floating-point dtype, unless autocast is on.

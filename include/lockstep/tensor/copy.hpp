@@ -137,6 +137,11 @@ decltype(auto) dispatch_moved(Dtype dtype, const Body& body) {
                       [&]<class T>(T) -> decltype(auto) { return body(Moved<sizeof(T)>()); });
 }
 
+// What the elements of a tensor take when they lie side by side.
+inline std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
+}
+
 // One past the last element that a layout touches, counted from the first.
 std::size_t extent(const Tensor& tensor);
 

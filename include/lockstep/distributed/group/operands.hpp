@@ -11,7 +11,6 @@
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -194,8 +193,7 @@ class Operands {
         pointers.push_back(data);
         continue;
       }
-      const std::size_t bytes =
-          static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype()) / parts;
+      const std::size_t bytes = lockstep::detail::bytes_of(tensor) / parts;
       for (std::size_t i = 0; i < parts; ++i) pointers.push_back(data + i * bytes);
     }
   }

@@ -75,7 +75,7 @@ LOCKSTEP_INLINE void save_file(const StateDict& tensors, const std::filesystem::
   for (const NamedTensor* entry : order) {
     const Tensor& tensor = entry->tensor;
     const std::uint64_t begin = end;
-    end += static_cast<std::uint64_t>(tensor.numel()) * element_size(tensor.dtype());
+    end += lockstep::detail::bytes_of(tensor);
     header.tensors.push_back({entry->name, tensor.dtype(), tensor.sizes(), begin, end, {}});
   }
   const std::string text = detail::format_header(header);
@@ -141,7 +141,7 @@ LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
                    ": expected F64, F32, F16, BF16, I64, I32, U8 or BOOL");
   const Tensor host = empty(entry.shape, {.dtype = entry.dtype});
   const std::span bytes(static_cast<std::byte*>(lockstep::detail::write_on_host(host, entry.dtype)),
-                        static_cast<std::size_t>(host.numel()) * element_size(entry.dtype));
+                        lockstep::detail::bytes_of(host));
   file_.read(data_at_ + entry.begin, bytes);
   if (entry.dtype == Dtype::boolean) {  // to look at another byte as a bool is undefined behaviour
     const auto bad =

@@ -67,7 +67,7 @@ class ReducerBuckets {
 
   std::size_t size() const { return parameters_.size(); }
   const Tensor& parameter(std::size_t i) const { return parameters_[i]; }
-  std::size_t bytes(std::size_t i) const { return comm::detail::bytes_of(parameters_[i]); }
+  std::size_t bytes(std::size_t i) const { return bytes_of(parameters_[i]); }
   std::vector<Bucket>& buckets() { return buckets_; }
   // Null if the parameter's gradients are in no bucket.
   Bucket* bucket_of(std::size_t i) {

@@ -74,10 +74,9 @@ LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stre
   order_write(dst, stream);
   src.record_stream(stream);
   if (stream != dst.impl()->storage->owner()) dst.record_stream(stream);
-  const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
   copying_backend(dst.device(), src.device())
-      .copy({dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), Pitched{bytes},
-             &stream.state(), src.impl()->storage->is_lent()});
+      .copy({dst.impl()->data(), dst.device(), src.impl()->data(), src.device(),
+             Pitched{bytes_of(src)}, &stream.state(), src.impl()->storage->is_lent()});
 }
 
 // Whether they share memory in which an element of one shape lies elsewhere in each.
@@ -135,8 +134,7 @@ LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
 }
 
 LOCKSTEP_INLINE std::span<const std::byte> host_bytes(const Tensor& host) {
-  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
-  return {static_cast<const std::byte*>(read_on_host(host, host.dtype())), bytes};
+  return {static_cast<const std::byte*>(read_on_host(host, host.dtype())), bytes_of(host)};
 }
 
 }  // namespace lockstep::detail

@@ -3,7 +3,6 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -17,10 +16,6 @@ namespace lockstep::comm {
 inline constexpr std::size_t kDefaultBufferSize = std::size_t{10} << 20;
 
 namespace detail {
-
-inline std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
-}
 
 // Each group lists the indices of its tensors.
 using Groups = std::vector<std::vector<std::size_t>>;

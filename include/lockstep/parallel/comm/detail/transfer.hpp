@@ -6,7 +6,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -24,6 +23,7 @@
 // background copy stream or on one that is given.
 namespace lockstep::comm::detail {
 
+using lockstep::detail::bytes_of;
 using lockstep::detail::copying_backend;
 using lockstep::detail::Pitched;
 

@@ -4,6 +4,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/recycled.hpp>
@@ -75,7 +76,7 @@ LOCKSTEP_INLINE Groups buffer_groups(const std::vector<Tensor>& tensors,
     }
     Grouping::Group& group = groups.open(tensors[i].dtype(), tensors[i].device());
     group.members.push_back(number);
-    group.bytes += bytes_of(tensors[i]);
+    group.bytes += lockstep::detail::bytes_of(tensors[i]);
     if (group.bytes >= limits[std::min(group.closed, limits.size() - 1)]) groups.close(group);
   }
   Groups all = std::move(groups).finish();
@@ -89,7 +90,7 @@ LOCKSTEP_INLINE Groups buffer_groups(const std::vector<Tensor>& tensors,
 LOCKSTEP_INLINE Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit) {
   Grouping groups;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::size_t bytes = bytes_of(tensors[i]);
+    const std::size_t bytes = lockstep::detail::bytes_of(tensors[i]);
     Grouping::Group& group = groups.open(tensors[i].dtype());
     if (group.bytes > 0 && group.bytes + bytes > size_limit) groups.close(group);
     group.members.push_back(i);
