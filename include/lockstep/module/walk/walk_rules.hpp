@@ -241,15 +241,15 @@ concept PartOfModule = requires {
 // What a T refers to without owning it; void where a T is neither a raw pointer nor a
 // std::reference_wrapper.
 template <class T>
-struct Lent {
+struct Pointee {
   using type = void;
 };
 template <class T>
-struct Lent<T*> {
+struct Pointee<T*> {
   using type = std::remove_cv_t<T>;
 };
 template <class T>
-struct Lent<std::reference_wrapper<T>> {
+struct Pointee<std::reference_wrapper<T>> {
   using type = std::remove_cv_t<T>;
 };
 
@@ -260,9 +260,9 @@ struct NoHiddenParametersIn;
 template <class T>
 consteval void require_no_hidden_parameters() {
   using Plain = std::remove_const_t<T>;
-  if constexpr (!std::is_void_v<typename Lent<Plain>::type>) {
+  if constexpr (!std::is_void_v<typename Pointee<Plain>::type>) {
     static_assert(
-        !PartOfModule<typename Lent<Plain>::type>,
+        !PartOfModule<typename Pointee<Plain>::type>,
         "lockstep: a raw pointer or std::reference_wrapper to a module or parameter does not own "
         "it, and it would be neither found nor moved nor replicated: hold it by value (a copy "
         "shares its parameters) or in std::shared_ptr; if it is no part of this module, leave it "
