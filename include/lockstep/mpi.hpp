@@ -91,7 +91,7 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_WORLD) {
     check<distributed::RankGone>(failed == size, "process_group on rank ", rank, ": rank ", failed,
                                  " has failed to make it");
     connects->connect(own, plain == 0);
-    carrier->alone([&] {
+    carrier->or_leave([&] {
       distributed::detail::GroupWatch watch(runtime.watchdog(), std::move(ranks));
       state = std::make_shared<distributed::detail::GroupState>(
           std::move(carrier), runtime.thread(), Device(), std::move(watch));

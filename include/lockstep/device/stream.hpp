@@ -50,8 +50,8 @@ class StreamState : NonCopyable {
   // True if all that was issued and all that the stream was told to wait for has ended: then there
   // is nothing to order against.
   virtual bool idle() const = 0;
-  // True if that is known without asking, and a host's stream has no failure to tell to whoever
-  // waits. (A GPU's driver takes longer to answer than the order costs that this may spare.)
+  // True if that is known without asking a driver, and no failure is left that a wait would throw.
+  // (A GPU's driver takes longer to answer than the wait costs that this may spare.)
   virtual bool known_idle() const { return idle(); }
   virtual EventPtr record() = 0;
   virtual void wait(const EventPtr& event) = 0;

@@ -111,7 +111,7 @@ class MpiCarrier final : public Carrier {
     check_not_finalized();
     requests_.check_not_left();
     messages_.check(message);
-    alone([&] { messages_.start(message, data, std::move(done)); });
+    or_leave([&] { messages_.start(message, data, std::move(done)); });
   }
   bool progress() override {
     const bool more = messages_.progress();
@@ -127,7 +127,7 @@ class MpiCarrier final : public Carrier {
     requests_.check_usable();
     const auto at = lockstep::detail::find(members, rank());
     std::unique_ptr<MpiCarrier> part;
-    alone([&] {
+    or_leave([&] {
       if (at == members.end()) return;
       part = std::make_unique<MpiCarrier>(static_cast<int>(at - members.begin()),
                                           static_cast<int>(members.size()), watchdog_);
@@ -139,15 +139,15 @@ class MpiCarrier final : public Carrier {
       requests_.together([&] {
         requests_.duplicate(&scratch_->copy);
         part->connect(scratch_->copy, compares_);
-        part->alone([&] { requests_.meet(); });  // the others may go on with theirs
+        part->or_leave([&] { requests_.meet(); });  // the others may go on with theirs
       });
       return part;
     }
-    alone([&] {
+    or_leave([&] {
       requests_.meet_to_block();
       const MPI_Comm comm = part_of(requests_.comm(), members, rank());
       if (part) part->connect(comm, compares_);
-      (part ? part.get() : this)->alone([&] { requests_.check_not_left(); });  // and tells them
+      (part ? part.get() : this)->or_leave([&] { requests_.check_not_left(); });  // and tells them
     });
     return part;
   }

@@ -78,8 +78,7 @@ class HostStream : public StreamState, private Servable {
     return nothing_runs() && all_waits([](auto& event) { return event->query(); });
   }
 
-  // Not while there is a failure to tell to whoever waits, of this stream or of one that it waits
-  // for.
+  // False also while a wait would throw a failure of this stream or of one that it waits for.
   bool known_idle() const override {
     return nothing_runs() &&
            told_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire) &&
@@ -226,8 +225,8 @@ class HostStream : public StreamState, private Servable {
     rethrow(error);
   }
 
-  // What the first operation up to `number` threw whose failure is none of the first `told`; null
-  // if none did.
+  // What the first operation up to `number` that has failed threw, the first `told` failures of the
+  // stream left out; null if there is none.
   std::exception_ptr failure_before(std::uint64_t number, std::uint64_t told) const {
     if (told == failures_.load(std::memory_order_acquire)) return nullptr;
     const std::lock_guard lock(mutex_);
@@ -236,8 +235,8 @@ class HostStream : public StreamState, private Servable {
     return kept_failures_[first].error;
   }
 
-  // Throws that. The failures of all operations up to `number` have been told then, unless this one
-  // had been before.
+  // Throws that, if there is one, and counts the failures of all operations up to `number` as told;
+  // if this one has been told before, it counts none.
   void tell(std::uint64_t number, std::uint64_t told) {
     const std::exception_ptr error = failure_before(number, told);
     if (!error) return;

@@ -74,11 +74,10 @@ class Carrier : lockstep::detail::NonCopyable {
   // which may be waiting for a rank that waits for this one.
   virtual void break_off(const std::exception_ptr& /*error*/) noexcept {}
 
-  // Runs `body`, a step of an operation that no other rank sees fail. If it throws, this rank
-  // leaves: else the others would wait for it for ever, or meet its next operation in this one's
-  // place.
+  // Runs `body`, a step of an operation that no other rank sees fail, or leaves if it throws: else
+  // the others would wait for this rank for ever, or meet its next operation in this one's place.
   template <class Body>
-  void alone(const Body& body) {
+  void or_leave(const Body& body) {
     try {
       body();
     } catch (...) {

@@ -51,14 +51,14 @@ class GroupLink : lockstep::detail::NonCopyable {
     const profile::RecordFunction range(literal(call.collective), {}, {.bytes = call.bytes()});
     std::exception_ptr error = lockstep::detail::thrown_by([&] {
       Done failed;
-      carrier_->alone([&] {
+      carrier_->or_leave([&] {
         operands.stage(*carrier_);
         if (!operands.stream()) return;
         failed = [completion](std::exception_ptr late) { completion.fail(std::move(late)); };
         thread_.make_room();
       });
       within(call, [&] { carry(call, operands, failed); });
-      carrier_->alone([&] { operands.finish(completion.state()); });
+      carrier_->or_leave([&] { operands.finish(completion.state()); });
     });
     operands.release();
     completion.finish(std::move(error));
@@ -69,7 +69,7 @@ class GroupLink : lockstep::detail::NonCopyable {
     std::exception_ptr error = lockstep::detail::thrown_by([&] {
       watch_.check();
       Done done_of_carrier;
-      carrier_->alone([&] {
+      carrier_->or_leave([&] {
         operands.stage(*carrier_);
         done_of_carrier = done;
         thread_.make_room();
@@ -226,7 +226,7 @@ class GroupState : lockstep::detail::NonCopyable {
     issuing([&] {
       thread_->between_operations([&] {
         std::unique_ptr<Carrier> carrier = std::move(part);  // which ends in here if this throws
-        carrier->alone([&] {
+        carrier->or_leave([&] {
           GroupWatch watches = watch().part(members);
           result = std::make_shared<GroupState>(std::move(carrier), thread_, device_,
                                                 std::move(watches));

@@ -64,7 +64,7 @@ class ThreadCarrier final : public Carrier {
   bool buffers_in_flight() const override { return in_use_; }
 
   void start(const Message& message, void* data, Done done, const Stream* stream) override {
-    alone([&] { world_->mailbox.post(rank(), message, data, std::move(done), stream); });
+    or_leave([&] { world_->mailbox.post(rank(), message, data, std::move(done), stream); });
   }
 
   std::optional<Stream> stream_for(Device device) override {
@@ -80,7 +80,7 @@ class ThreadCarrier final : public Carrier {
   void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
               std::span<void* const> outputs, const Done&) override {
     ThreadWorld::Slot& mine = write_slot(call, inputs, outputs, true);
-    alone([&] {
+    or_leave([&] {
       GpuCollectives* const serves = rank() == 0 ? collectives_for(world_->gpus()) : nullptr;
       mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
     });
@@ -89,7 +89,7 @@ class ThreadCarrier final : public Carrier {
     moves.issue();
     world_->parting.meet();
     ++turn_;
-    alone([&] { moves.await_others(in_use_); });
+    or_leave([&] { moves.await_others(in_use_); });
     moves.check();
   }
 
@@ -98,7 +98,7 @@ class ThreadCarrier final : public Carrier {
     ThreadWorld::Slot& mine = write_slot(call, {}, {}, false);
     mine.members = members;
     const auto at = lockstep::detail::find(members, rank());
-    alone([&] {
+    or_leave([&] {
       if (at != members.begin()) return;
       mine.new_world = std::make_shared<ThreadWorld>(*world_, members);
       world_->add_part(mine.new_world, members);
@@ -119,7 +119,7 @@ class ThreadCarrier final : public Carrier {
     lockstep::check<ValueError>(differs == ranks(), "new_group: rank ", differs,
                                 " lists other ranks than rank 0");
     std::unique_ptr<Carrier> result;
-    alone([&] {
+    or_leave([&] {
       if (at == members.end()) return;
       result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()),
                                                static_cast<int>(members.size()), part);
