@@ -218,8 +218,8 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
 // Calls each module with its part of each list, in a thread of its own, and moves the results to
 // `devices` if there are any.
 template <class M, class... Part>
-auto apply_each(std::vector<M>& modules, const std::vector<Device>& devices,
-                const std::vector<Part>&... parts) {
+auto apply_and_move(std::vector<M>& modules, const std::vector<Device>& devices,
+                    const std::vector<Part>&... parts) {
   auto outputs = apply_all(
       Modules(modules.data(), modules.size()), devices,
       [&](std::size_t i) { return std::tie(parts[i]...); }, false, ApplyThreads::one_each);
@@ -259,7 +259,7 @@ template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   detail::check_count(modules.size(), "inputs", inputs.size());
-  return detail::apply_each(modules, devices, inputs);
+  return detail::apply_and_move(modules, devices, inputs);
 }
 
 // With keyword arguments: module i gets kwargs_tup[i] behind its inputs.
@@ -269,7 +269,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) requires(!std::is_same_v<K, Device>) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
-  return detail::apply_each(modules, devices, inputs, kwargs_tup);
+  return detail::apply_and_move(modules, devices, inputs, kwargs_tup);
 }
 
 }  // namespace lockstep

@@ -57,24 +57,24 @@ class OutTransfer {
   OutTransfer(const Tensor& out, const Stream& stream)
       : transfer_(stream),
         out_(out),
-        room_(out.is_contiguous() ? out : transfer_.allocate(out.sizes(), out.dtype())) {
+        target_(out.is_contiguous() ? out : transfer_.allocate(out.sizes(), out.dtype())) {
     if (out.is_contiguous()) transfer_.overwrite(out);
   }
 
   const Transfer& transfer() const { return transfer_; }
   // The contiguous tensor to copy into: `out` or, where that is strided, a temporary one.
-  const Tensor& room() const { return room_; }
+  const Tensor& target() const { return target_; }
 
   // Makes the device's compute stream wait for the copies; from here on it may use `out`.
   void finish() const {
-    transfer_.finish(room_);
-    if (!out_.is_contiguous()) lockstep::detail::copy_into(out_, room_);
+    transfer_.finish(target_);
+    if (!out_.is_contiguous()) lockstep::detail::copy_into(out_, target_);
   }
 
  private:
   Transfer transfer_;
   Tensor out_;
-  Tensor room_;
+  Tensor target_;
 };
 
 }  // namespace lockstep::comm::detail

@@ -48,7 +48,7 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast_out(const Tensor& tensor,
   detail::CopiesTogether together;
   for (const Tensor& out : outs) {
     const detail::OutTransfer& into = transfers.emplace_back(out);
-    into.transfer().copy(into.room(), source, detail::whole_of(source), together);
+    into.transfer().copy(into.target(), source, detail::whole_of(source), together);
   }
   together.issue();
   for (const detail::OutTransfer& into : transfers) into.finish();

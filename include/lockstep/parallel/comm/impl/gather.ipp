@@ -113,7 +113,7 @@ LOCKSTEP_INLINE Tensor gather_out(const std::vector<Tensor>& tensors, const Tens
   const detail::GatherPlan plan(tensors, dim);
   detail::check_out("gather_out", {out}, 0, plan.shape, tensors[0].dtype(), tensors);
   const detail::OutTransfer into(out, detail::gather_stream(tensors, out.device()));
-  plan.copy(into.transfer(), tensors, into.room());
+  plan.copy(into.transfer(), tensors, into.target());
   into.finish();
   return out;
 }

@@ -48,14 +48,14 @@ inline bool is_within_reach(const Tensor& tensor, Device reader) {
 }
 
 // The tensor where kernels on `compute` can read it: itself if it is contiguous and within reach of
-// that stream's device, otherwise a copy, which `room` keeps.
-inline const Tensor& readable(const Tensor& tensor, const Stream& compute, Tensor& room) {
+// that stream's device, otherwise a copy, which is put into `kept`.
+inline const Tensor& readable(const Tensor& tensor, const Stream& compute, Tensor& kept) {
   const Device destination = compute.device();
-  if (!tensor.is_contiguous()) room = lockstep::detail::packed(tensor);
-  const Tensor& source = room.defined() ? room : tensor;
+  if (!tensor.is_contiguous()) kept = lockstep::detail::packed(tensor);
+  const Tensor& source = kept.defined() ? kept : tensor;
   if (source.device() == destination) return source;
   if (!is_within_reach(source, destination)) {
-    return room = broadcast(source, {destination})[0];
+    return kept = broadcast(source, {destination})[0];
   }
   compute.wait_stream(current_stream(source.device()));
   source.record_stream(compute);
@@ -86,13 +86,13 @@ inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const
                       lockstep::detail::LaunchTogether* together) {
   using lockstep::detail::input;
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    Tensor first;
-    Tensor room;
+    Tensor first_copy;
+    Tensor next_copy;
     const auto operand = [&](std::size_t k, Tensor& kept) {
       return input<T>(together ? inputs[k] : readable(inputs[k], stream, kept));
     };
-    const View<const T> before = i == 1 ? operand(0, first) : input<T>(total);
-    const View<const T> next = operand(i, room);
+    const View<const T> before = i == 1 ? operand(0, first_copy) : input<T>(total);
+    const View<const T> next = operand(i, next_copy);
     const lockstep::detail::BinaryKernel<T, T, lockstep::detail::Plus<T>> kernel{
         before, next, lockstep::detail::output<T>(total, stream), {}};
     const auto count = static_cast<std::size_t>(total.numel());

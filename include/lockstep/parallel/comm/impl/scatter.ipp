@@ -122,7 +122,7 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter_out(const Tensor& tensor,
   std::int64_t start = 0;
   for (std::size_t i = 0; i < outs.size(); start += sizes[i], ++i) {
     const detail::OutTransfer& into = transfers.emplace_back(outs[i]);
-    into.transfer().copy(into.room(), source,
+    into.transfer().copy(into.target(), source,
                          detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
                          together);
   }
