@@ -51,20 +51,7 @@ struct Parts;
 // With NCCL between processes nothing compares them: they give wrong numbers, or none until the
 // watchdog's time limit. An operation that was issued takes place even if the last handle on the
 // group has gone; but a message that the other rank has not come to by then may end with an Error.
-//
-// If an operation fails on one rank alone (no memory, an event, a copy on the way in or out), that
-// rank gets the original exception and has left the group: no collective of the group after it
-// takes place, on any rank, so that none meets an earlier one; what the rank had issued before and
-// what has not ended yet may fail, too. The others' operations that need it fail with a RankGone
-// that names it: among threads at once, over MPI within a moment, and with NCCL by the watchdog. So
-// does every collective that is issued on the group later, and among threads on groups that were
-// made from it. Messages between the other ranks go on, and so do the rank's other groups, except
-// that groups over NCCL that share a watchdog end together: those made from one another, and from
-// the group that carried their id. An error that all ranks are told within the operation leaves a
-// group of threads as it is: calls that do not match, or work that a GPU refuses, which is a
-// DeviceError on the other ranks that names the rank. A GPU that breaks after its share has been
-// issued is named by a DeviceError to whoever waits, on the host, for a GPU of the process whose
-// work rests on that.
+// What an operation that fails on one rank alone means to the others: distributed::RankGone.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {

@@ -52,15 +52,16 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 //
 // Every backward that reaches the parameters is synchronised, also a second one of a graph and that
 // of the sum of two forwards: gradients are collected in buckets, in the order in which they become
-// ready, and each bucket is reduced as soon as it is full, while backward goes on. `grad` is a view
-// of the bucket's buffer: the next backward adds to it where it is, or, after zero_grad, writes or
-// copies over it. A hook that was there before the module was wrapped may see this rank's gradient
-// in memory that the mean overwrites: it clones what it wants to keep. No hook may take `grad`
-// away: a ModuleError, if the mean would miss it. A parameter has no `grad` while its bucket is
-// reduced. A loss that is a sum over the batch, not a mean, has to be divided by the batch of all
-// ranks, since the gradients are divided by the number of ranks. A parameter marked by
-// expect_sparse_gradient (nn::Embedding with `sparse`) gets a sparse, coalesced mean of its own, in
-// no bucket that a hook sees.
+// ready, and each bucket is reduced as soon as it is full, while backward goes on. A loss that is a
+// sum over the batch, not a mean, has to be divided by the batch of all ranks, since the gradients
+// are divided by the number of ranks.
+//
+// `grad` is a view of the bucket's buffer: the next backward adds to it where it is, or, after
+// zero_grad, writes or copies over it. A parameter has no `grad` while its bucket is reduced, and
+// no hook may take it away: a ModuleError, if the mean would miss it. A hook that was there before
+// the module was wrapped may see this rank's gradient in memory that the mean overwrites: it clones
+// what it wants to keep. A parameter marked by expect_sparse_gradient (nn::Embedding with `sparse`)
+// gets a sparse, coalesced mean of its own, in no bucket that a hook sees.
 //
 // Takes the module over, as DataParallel does. It can be moved, but not copied. A parameter belongs
 // to one DistributedDataParallel at a time, so ranks that are threads each make a module: where one
