@@ -117,23 +117,31 @@ struct ClassGradCall {
   Reduction reduction;
 
   void operator()() const {
-    if (probs.size == 0) std::fill_n(out.data, out.size, T(0));
     const LossGradient<T> above(grad, reduction, labels.size);
     const RowsOf of = probs.size == 0 ? RowsOf::nll_loss : RowsOf::cross_entropy;
+    if (probs.size == 0) {
+      std::fill_n(out.data, out.size, T(0));
+    } else if (axis.inner == 1) {
+      for (std::size_t row = 0; row < axis.outer; ++row) {
+        const T factor = above[row];
+        const std::size_t first = row * axis.count;
+        LOCKSTEP_INDEPENDENT
+        for (std::size_t c = 0; c < axis.count; ++c) out[first + c] = factor * probs[first + c];
+      }
+    } else {
+      for_each_columns(axis, [&](std::size_t first, std::size_t row, std::size_t n) {
+        T factors[kBlockSize];
+        for (std::size_t i = 0; i < n; ++i) factors[i] = above[row + i];
+        for (std::size_t c = 0, at = first; c < axis.count; ++c, at += axis.inner) {
+          LOCKSTEP_INDEPENDENT
+          for (std::size_t i = 0; i < n; ++i) out[at + i] = factors[i] * probs[at + i];
+        }
+      });
+    }
     for (std::size_t row = 0; row < labels.size; ++row) {
       const std::size_t label = checked_row(of, labels[row], row, axis.count);
-      const std::size_t first = row_start(axis, row);
-      const std::size_t at = first + label * axis.inner;
-      const T factor = above[row];
-      if (probs.size == 0) {
-        out[at] = -factor;
-        continue;
-      }
-      LOCKSTEP_INDEPENDENT
-      for (std::size_t c = 0; c < axis.count; ++c) {
-        out[first + c * axis.inner] = factor * probs[first + c * axis.inner];
-      }
-      out[at] = factor * (probs[at] - 1);
+      const std::size_t at = row_start(axis, row) + label * axis.inner;
+      out[at] = above[row] * (probs.size == 0 ? T(-1) : probs[at] - 1);
     }
   }
 };
