@@ -114,6 +114,41 @@ std::map<std::string, std::function<Layer()>> layers() {
                            return ls::cross_entropy(x[0], target);
                          });
        }},
+      {"cross_entropy_images",
+       [] {
+         return function({leaf({8, 10, 64, 64})},
+                         [target = numbers({8, 64, 64}, 10).to(kDevice)](const auto& x) {
+                           return ls::cross_entropy(x[0], target);
+                         });
+       }},
+      {"binary_cross_entropy",
+       [] {
+         return function(
+             {leaf({512, 512}), ls::rand({512, 512}, {.device = kDevice})},
+             [](const auto& x) { return ls::binary_cross_entropy_with_logits(x[0], x[1]); });
+       }},
+      {"one_row",
+       [] {
+         return layer(ls::nn::Linear{512, 512}, leaf({1, 512}));
+       }},
+      {"heads",
+       [] {
+         return function({leaf({64, 64, 4, 32})}, [](const auto& x) {
+           return x[0].permute({0, 2, 1, 3}).contiguous();
+         });
+       }},
+      {"cat",
+       [] {
+         return function({leaf({512, 512}), leaf({512, 512})},
+                         [](const auto& x) { return ls::cat(x, 1); });
+       }},
+      {"index_select",
+       [] {
+         return function({leaf({512, 512})},
+                         [columns = numbers({256}, 512).to(kDevice)](const auto& x) {
+                           return ls::index_select(x[0], 1, columns);
+                         });
+       }},
       {"attention", [] { return attention(64, 64); }},
       {"attention_1024", [] { return attention(4, 1024); }},
       {"lstm", recurrent<ls::nn::LSTM>},

@@ -164,7 +164,8 @@ def models_goals(section):
 
 LAYERS = (
     *("linear", "conv2d_28", "conv2d_14", "conv2d_7", "conv2d_4", "batch_norm2d", "layer_norm", "gelu", "softmax"),
-    *("log_softmax", "cross_entropy", "attention", "attention_1024", "lstm", "gru", "embedding", "adam", "adamw"),
+    *("log_softmax", "cross_entropy", "cross_entropy_images", "binary_cross_entropy", "one_row", "heads", "cat"),
+    *("index_select", "attention", "attention_1024", "lstm", "gru", "embedding", "adam", "adamw"),
 )
 
 

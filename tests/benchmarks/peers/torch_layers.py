@@ -31,9 +31,14 @@ def convolution(channels, out, size):
     return module(nn.Conv2d(channels, out, 3, padding=1, bias=False), x)
 
 
-def cross_entropy():
-    target = numbers((4096,), 256)
-    return function(lambda x: F.cross_entropy(x, target), numbers_of(4096, 256))
+def cross_entropy(classes, *rows):
+    target = numbers(rows, classes)
+    return function(lambda x: F.cross_entropy(x, target), numbers_of(rows[0], classes, *rows[1:]))
+
+
+def index_select():
+    columns = numbers((256,), 512)
+    return function(lambda x: torch.index_select(x, 1, columns), numbers_of(512, 512))
 
 
 def attention(batch, length):
@@ -61,7 +66,15 @@ LAYERS = {
     "gelu": lambda: function(F.gelu, numbers_of(64, 64, 512)),
     "softmax": lambda: function(lambda x: F.softmax(x, -1), numbers_of(256, 64, 64)),
     "log_softmax": lambda: function(lambda x: F.log_softmax(x, -1), numbers_of(4096, 256)),
-    "cross_entropy": cross_entropy,
+    "cross_entropy": lambda: cross_entropy(256, 4096),
+    "cross_entropy_images": lambda: cross_entropy(10, 8, 64, 64),
+    "binary_cross_entropy": lambda: function(
+        F.binary_cross_entropy_with_logits, numbers_of(512, 512), torch.rand(512, 512)
+    ),
+    "one_row": lambda: module(nn.Linear(512, 512), numbers_of(1, 512)),
+    "heads": lambda: function(lambda x: x.permute(0, 2, 1, 3).contiguous(), numbers_of(64, 64, 4, 32)),
+    "cat": lambda: function(lambda *x: torch.cat(x, 1), numbers_of(512, 512), numbers_of(512, 512)),
+    "index_select": index_select,
     "attention": lambda: attention(64, 64),
     "attention_1024": lambda: attention(4, 1024),
     "lstm": lambda: recurrent(nn.LSTM),
