@@ -94,8 +94,9 @@ struct StridedCopyKernel {
   // Whether one side's rows are closer together than the elements of a row. Row by row, each
   // element would take a cache line of that side, which is gone before its next element's turn.
   bool is_across() const {
-    return walk.plane_rows() > 1 && walk.inner_stride(0) * walk.inner_stride(1) > 1 &&
-           (walk.row_stride(0) < walk.inner_stride(0) || walk.row_stride(1) < walk.inner_stride(1));
+    const std::int64_t from = walk.inner_stride(0), to = walk.inner_stride(1);
+    return walk.plane_rows() > 1 && std::min(from, to) > 0 && std::max(from, to) > 1 &&
+           (walk.row_stride(0) < from || walk.row_stride(1) < to);
   }
 
   // Copies a plane by tiles.
