@@ -99,16 +99,17 @@ struct StridedCopyKernel {
            (walk.row_stride(0) < from || walk.row_stride(1) < to);
   }
 
-  // Copies a plane by tiles.
+  // Copies a plane by tiles, of as many rows as have elements on a cache line.
   void copy_across(const T* from, T* to) const {
-    constexpr std::int64_t kTile = 8;
+    constexpr std::int64_t kRows = 64 / sizeof(T);
+    constexpr std::int64_t kColumns = 8;
     const std::int64_t rows = walk.plane_rows(), columns = walk.inner_size();
     const std::int64_t row_from = walk.row_stride(0), step_from = walk.inner_stride(0);
     const std::int64_t row_to = walk.row_stride(1), step_to = walk.inner_stride(1);
-    for (std::int64_t left = 0; left < columns; left += kTile) {
-      const std::int64_t right = std::min(left + kTile, columns);
-      for (std::int64_t top = 0; top < rows; top += kTile) {
-        const std::int64_t bottom = std::min(top + kTile, rows);
+    for (std::int64_t left = 0; left < columns; left += kColumns) {
+      const std::int64_t right = std::min(left + kColumns, columns);
+      for (std::int64_t top = 0; top < rows; top += kRows) {
+        const std::int64_t bottom = std::min(top + kRows, rows);
         for (std::int64_t r = top; r < bottom; ++r) {
           for (std::int64_t c = left; c < right; ++c) {
             to[r * row_to + c * step_to] = from[r * row_from + c * step_from];
