@@ -90,7 +90,7 @@ class HostAllocator final : public MemoryResource {
                   UsedOn&& used_on) noexcept override {
     if (streams_are_gone()) return;
     try {
-      // As usual: then no list is made.
+      // Usually no stream has any work, and no list of events need be made.
       const auto idle = [](const StreamState* stream) { return stream->idle(); };
       if (owner.idle() && all_of(used_on.streams(), idle)) [[likely]]
         return deallocate(data, bytes);

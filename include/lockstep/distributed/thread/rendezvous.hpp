@@ -17,8 +17,8 @@ namespace lockstep::distributed::detail {
 // it would take. Out of a park it comes late, the others, who are soon here again, park in their
 // turn, and each small step ends in two wake-ups.
 //
-// Where the others take longer, or a busy neighbour has their core, this only costs time: then the
-// next waits are short.
+// Where the others take longer, or a busy neighbour has their core, spinning gains nothing and
+// takes time from that neighbour: after a wait in vain the next ones are short.
 //
 // Threads: belongs to the thread that waits.
 class LongSpin {

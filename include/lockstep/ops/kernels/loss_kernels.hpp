@@ -218,8 +218,8 @@ struct BinaryCrossEntropyOfLogit {
 
  private:
   LOCKSTEP_HD static T from(T x, T target, T log) {
-    // The part above 0 and the part below, one of which is 0: compilers make vectors of that. (And
-    // an infinite x less an infinite product would be NaN.)
+    // A sum of two parts, one of which is 0: compilers make vectors of it, and jumps of a choice.
+    // The usual max(x, 0) − x · target would be NaN for an infinite x.
     const T above = x < T(0) ? T(0) : x;
     const T below = x < T(0) ? -x : T(0);
     return above * (T(1) - target) + below * target + log;
