@@ -167,6 +167,22 @@ struct MseLossOp {
   }
 };
 
+struct SmoothAbsOp {
+  static constexpr const char* name = "smooth_l1_loss";
+  double beta;
+  Saved x = {};
+
+  Tensor forward(const Tensor& difference) {
+    x = difference;
+    return compute_elements(difference.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(difference, SmoothAbs<T>{static_cast<T>(beta)});
+    });
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    return grad * clamp(saved(x) / beta, -1, 1);
+  }
+};
+
 // What a loss of pairs of elements begins with, F of an element and its target.
 template <class Op, template <class> class F>
 struct OfPairs {
@@ -276,12 +292,9 @@ LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
                                       Reduction reduction, double beta) {
   check<ValueError>(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
   if (beta == 0) return l1_loss(input, target, reduction);
-  return detail::loss_of_pairs("smooth_l1_loss", input, target, reduction,
-                               [beta](const Tensor& x, const Tensor& y) {
-                                 const Tensor difference = x - y;
-                                 const Tensor part = clamp(difference / beta, -1, 1);
-                                 return part * (difference - part * (beta / 2));
-                               });
+  return detail::loss_of_pairs(
+      "smooth_l1_loss", input, target, reduction,
+      [beta](const Tensor& x, const Tensor& y) { return apply(detail::SmoothAbsOp{beta}, x - y); });
 }
 
 LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,

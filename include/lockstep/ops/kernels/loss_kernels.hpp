@@ -180,6 +180,17 @@ struct MseGradCall {
   }
 };
 
+// The loss of smooth_l1_loss, of a difference. A NaN stays one.
+template <class T>
+struct SmoothAbs {
+  T beta;
+  LOCKSTEP_HD T operator()(T x) const {
+    const T size = std::abs(x);
+    const T part = size < beta ? size : beta;
+    return part / beta * (size - part / 2);
+  }
+};
+
 // The losses of binary_cross_entropy of a probability and of a logit.
 template <class T>
 struct BinaryCrossEntropy {
