@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include <latch>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <thread>
 #include <vector>
 
@@ -63,6 +65,29 @@ TEST(Random, NumbersAreDistributedAsSaid) {
   }
   EXPECT_NEAR(sum / 20000, 0, 0.05);
   EXPECT_NEAR(squares / 20000, 1, 0.05);
+}
+
+TEST(Random, NormalNumbersAreSharedOutAsTheirDistributionSays) {
+  constexpr int kNumbers = 4'000'000;
+  constexpr double kFarOut = 3.6541528853610088;
+  const auto share_below = [](double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; };
+  // How far counts are from the expected ones; with n of them on average n, ± √2n.
+  const auto chi_squared = [](const std::vector<double>& counts, double expected) {
+    double sum = 0;
+    for (const double count : counts) sum += (count - expected) * (count - expected) / expected;
+    return sum;
+  };
+  std::vector<double> all(100);
+  std::vector<double> far_out(4);  // beyond both ends, the outermost first
+  Generator generator(7);
+  const Tensor drawn = randn({kNumbers}, {.dtype = Dtype::f64}, generator);
+  for (const double x : drawn.to_vector<double>()) {
+    ++all[std::min<std::size_t>(static_cast<std::size_t>(share_below(x) * 100), 99)];
+    const double outside = share_below(-std::abs(x)) / share_below(-kFarOut);
+    if (outside < 1) ++far_out[static_cast<std::size_t>(outside * 4)];
+  }
+  EXPECT_LT(chi_squared(all, kNumbers / 100.0), 170);
+  EXPECT_LT(chi_squared(far_out, kNumbers * 2 * share_below(-kFarOut) / 4), 18);
 }
 
 TEST(Random, TheUpperBoundIsNotReachedByRoundingEither) {

@@ -28,7 +28,7 @@ using RandomBits = FunctionRef<std::uint64_t()>;
 
 // Uniform in [0, 1), a multiple of 2⁻⁵³.
 inline double uniform_of(RandomBits bits) { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-// Standard normal, by Box and Muller's transform of two uniform numbers.
+// Standard normal, by the ziggurat of Marsaglia and Tsang (2000).
 double normal_of(RandomBits bits);
 
 // Calls `fill` with the bits for a tensor on `device`: those of `generator`, whose lock is held

@@ -15,13 +15,14 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <ios>
 #include <locale>
 #include <memory>
 #include <mutex>
-#include <numbers>
 #include <random>
 #include <span>
 #include <sstream>
@@ -87,9 +88,51 @@ inline bool is_reachable(const std::string& state) {
   return any && (!(in >> number) || number <= std::mt19937_64::state_size);
 }
 
+// The curve exp(−x²/2) under 256 layers of equal area. Layer i > 0 reaches from 0 to edge[i] and is
+// as high as the curve falls from edge[i + 1] to there; layer 0 is what lies below edge[1], and the
+// tail.
+struct Ziggurat {
+  static constexpr std::size_t kLayers = 256;
+  std::array<double, kLayers + 1> edge;
+  std::array<double, kLayers + 1> height;  // of the curve at the edge
+
+  Ziggurat() {
+    constexpr double kTail = 3.6541528853610088;  // where it begins
+    constexpr double kArea = 0.00492867323399;    // of a layer
+    edge[0] = kArea / curve(kTail);  // a rectangle as high as layer 0 that has its area
+    edge[1] = kTail;
+    for (std::size_t i = 1; i + 1 < kLayers; ++i) {
+      edge[i + 1] = std::sqrt(-2 * std::log(kArea / edge[i] + curve(edge[i])));
+    }
+    edge[kLayers] = 0;
+    for (std::size_t i = 0; i <= kLayers; ++i) height[i] = curve(edge[i]);
+  }
+
+  static double curve(double x) { return std::exp(-x * x / 2); }
+};
+
 LOCKSTEP_INLINE double normal_of(RandomBits bits) {
-  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_of(bits)));
-  return radius * std::cos(2.0 * std::numbers::pi * uniform_of(bits));
+  static const Ziggurat& ziggurat = never_destroyed<Ziggurat>();
+  const auto& [edge, height] = ziggurat;
+  while (true) {
+    const std::uint64_t draw = bits();
+    const std::size_t layer = draw % Ziggurat::kLayers;
+    // Uniform in [−1, 1), by other bits than the layer.
+    const double side = static_cast<double>(static_cast<std::int64_t>(draw) >> 11) * 0x1p-52;
+    const double x = side * edge[layer];
+    if (std::abs(x) < edge[layer + 1]) return x;  // below the curve whatever the height is
+    if (layer == 0) {
+      double beyond = 0;
+      double limit = 0;
+      do {
+        beyond = -std::log(1 - uniform_of(bits)) / edge[1];
+        limit = -std::log(1 - uniform_of(bits));
+      } while (2 * limit < beyond * beyond);
+      return std::copysign(edge[1] + beyond, side);
+    }
+    const double y = height[layer] + uniform_of(bits) * (height[layer + 1] - height[layer]);
+    if (y < Ziggurat::curve(x)) return x;
+  }
 }
 
 // Uniform in [0, bound), without bias; `bound` is not 0.
