@@ -119,13 +119,22 @@ struct StridedCopyKernel {
     }
   }
 
+  // Line by line, since compilers make no vectors of bytes that are written one element at a time.
+  static void fill(T* to, T value, std::int64_t count) {
+    constexpr std::int64_t kCount = 64 / sizeof(T);
+    T line[kCount];
+    std::fill_n(line, kCount, value);
+    for (; count >= kCount; count -= kCount, to += kCount) std::memcpy(to, line, sizeof line);
+    std::memcpy(to, line, static_cast<std::size_t>(count) * sizeof(T));
+  }
+
   // (By value: a T is bytes, so a write to it might be one to anything that is referred to.)
   static void copy_row(const T* from, std::int64_t step_from, T* to, std::int64_t step_to,
                        std::int64_t count) {
     if (step_to == 1 && step_from == 1) {
       std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
     } else if (step_to == 1 && step_from == 0) {
-      std::fill_n(to, count, *from);
+      fill(to, *from, count);
     } else {
       for (std::int64_t i = 0; i < count; ++i) to[i * step_to] = from[i * step_from];
     }
