@@ -81,10 +81,30 @@ TEST(Reduce, SumsAnyDimensionsOfAnyLayout) {
   }
 }
 
-TEST(Reduce, SumsOfWideRowsUseEveryBlock) {
-  const Tensor x = ones({3, 150}, {.dtype = Dtype::f64});
-  EXPECT_EQ(sum(x, {0}).to_vector<double>(), std::vector<double>(150, 3.0));
-  EXPECT_EQ(sum(x, {1}).to_vector<double>(), std::vector<double>(3, 150.0));
+// Rows and columns of as many numbers as are added side by side, of more and of fewer.
+TEST(Reduce, SumsOfRowsAndColumnsOfAnyNumber) {
+  const Integers counts = {1, 3, 4, 5, 8, 63, 64, 65, 131, 150};
+  for (const std::int64_t rows : counts) {
+    for (const std::int64_t columns : counts) {
+      Integers values;
+      Integers of_row(static_cast<std::size_t>(rows));
+      Integers of_column(static_cast<std::size_t>(columns));
+      for (std::size_t r = 0; r < of_row.size(); ++r) {
+        for (std::size_t c = 0; c < of_column.size(); ++c) {
+          const auto value = static_cast<std::int64_t>(values.size() * 37 % 101);
+          values.push_back(value);
+          of_row[r] += value;
+          of_column[c] += value;
+        }
+      }
+      const Tensor x = from_values(values, {rows, columns});
+      EXPECT_EQ(sum(x, {1}).to_vector<std::int64_t>(), of_row) << x.sizes();
+      EXPECT_EQ(sum(x, {0}).to_vector<std::int64_t>(), of_column) << x.sizes();
+      const Tensor f64 = x.to(Dtype::f64);
+      EXPECT_EQ(sum(f64, {1}).to(Dtype::i64).to_vector<std::int64_t>(), of_row) << x.sizes();
+      EXPECT_EQ(sum(f64, {0}).to(Dtype::i64).to_vector<std::int64_t>(), of_column) << x.sizes();
+    }
+  }
 }
 
 // A GPU adds up so many parts of a sum in another way than few.

@@ -22,6 +22,16 @@ auto sum_of_terms(std::size_t count, Term term) {
   constexpr std::size_t kLanes = 8;
   std::array<decltype(term(count)), kLanes> lanes{};
   std::size_t i = 0;
+  if (count >= 8 * kLanes) {  // fewer terms would not pay for the lanes' own sums
+    auto more = lanes;
+    for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+      for (std::size_t l = 0; l < kLanes; ++l) {
+        lanes[l] += term(i + l);
+        more[l] += term(i + kLanes + l);
+      }
+    }
+    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += more[l];
+  }
   for (; i + kLanes <= count; i += kLanes) {
     for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
   }
@@ -77,13 +87,26 @@ struct SumCall {
         std::array<Sum, kBlock> sums{};
         reduced.for_each_row([&](const auto& offset) {
           const In* from = in.data + start[0] + offset[0] + first * step;
-          for (std::int64_t r = reduced.inner_size(); r > 0; --r, from += reduced.inner_stride(0)) {
-            add(sums, from, width, step);
+          const std::int64_t next = reduced.inner_stride(0);
+          std::int64_t rows = reduced.inner_size();
+          for (; step == 1 && rows >= 4; rows -= 4, from += 4 * next) {
+            add_four(sums, from, width, next);
           }
+          for (; rows > 0; --rows, from += next) add(sums, from, width, step);
         });
         for (std::size_t i = 0; i < width; ++i) *to++ = finished<Out>(sums[i], divisor);
       }
     });
+  }
+
+  // Reads and writes the sums once for four rows, which are `next` apart.
+  static void add_four(std::array<Sum, kBlock>& sums, const In* from, std::size_t width,
+                       std::int64_t next) {
+    const auto at = [&](const In* row, std::size_t i) { return static_cast<Sum>(row[i]); };
+    const In *const b = from + next, *const c = b + next, *const d = c + next;
+    for (std::size_t i = 0; i < width; ++i) {
+      sums[i] += (at(from, i) + at(b, i)) + (at(c, i) + at(d, i));
+    }
   }
 
   static void add(std::array<Sum, kBlock>& sums, const In* from, std::size_t width,
