@@ -870,6 +870,31 @@ TEST(TorchDataParallel, RefusesAParameterThatIsReplaced) {
   EXPECT_TRUE(torch::equal(wrapped(torch_x5()), other->forward(torch_x5())));
 }
 
+TEST(TorchDataParallel, RefusesASubModuleThatIsReplacedOrAdded) {
+  struct Net : nn::Module {
+    nn::Sequential act{nn::ReLU()};
+    Net() { register_module("act", act); }
+    torch::Tensor forward(const torch::Tensor& x) { return act->forward(x); }
+  };
+  const auto refused = [](const auto& call) {
+    return throws<ls::ModuleError>(call, "a sub-module has been replaced", "renew()");
+  };
+  const auto net = std::make_shared<Net>();
+  const DataParallel model{net, host_list(2), [] { return std::make_shared<Net>(); }};
+  EXPECT_TRUE(torch::equal(model(torch_x5()), torch::relu(torch_x5())));
+  net->act = nn::Sequential(nn::Tanh());
+  net->replace_module("act", net->act);
+  EXPECT_TRUE(refused([&] { model(torch_x5()); }));
+
+  nn::Sequential layers{nn::ReLU()};
+  DataParallel chain{layers, host_list(2)};
+  (void)chain(torch_x5());
+  layers->push_back(nn::Tanh());
+  EXPECT_TRUE(refused([&] { chain(torch_x5()); }));
+  chain.renew();
+  EXPECT_TRUE(close(chain(torch_x5()), layers->forward(torch_x5())));
+}
+
 TEST(TorchDataParallel, D07RefusesAModuleOnAnotherDevice) {
   const auto net = std::make_shared<ls::testing::TorchReplaceable>();
   net->replace_by_one_elsewhere();

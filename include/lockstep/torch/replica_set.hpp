@@ -37,6 +37,7 @@ class ReplicaSet {
   void forget() {
     copies_.clear();
     originals_ = tensors_of(*module_);
+    modules_ = module_->modules();
   }
 
   // Brings the replicas of the first `used` devices up to date, and returns them.
@@ -89,13 +90,16 @@ class ReplicaSet {
     }
   }
 
-  // Throws a ModuleError unless the module has the tensors that it had, all on its device.
+  // Throws a ModuleError unless the module has the tensors and sub-modules that it had, all on its
+  // device.
   void check_originals() const {
     const char* const advice =
         " since the module was wrapped: write into what was there, with copy_ or set_data, or call "
         "renew() for replicas of the module as it is now";
     const std::vector<ModuleTensor> now = tensors_of(*module_);
     check_same_tensors(originals_, now, advice);
+    lockstep::check<ModuleError>(module_->modules() == modules_,
+                                 "a sub-module has been replaced, registered or removed", advice);
     check_device(now, devices_[0]);
   }
 
@@ -150,6 +154,7 @@ class ReplicaSet {
   const std::vector<Device> devices_;
   const ModuleFactory factory_;
   std::vector<ModuleTensor> originals_;
+  std::vector<ModulePtr> modules_;  // the module's own, and itself
   std::vector<ModuleCopy> copies_;  // of the devices but the first; empty: not made yet
   // What connect() has built. The edges keep the module's nodes, whose addresses are compared.
   autograd::edge_list edges_;
