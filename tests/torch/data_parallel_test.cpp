@@ -895,6 +895,47 @@ TEST(TorchDataParallel, RefusesASubModuleThatIsReplacedOrAdded) {
   EXPECT_TRUE(close(chain(torch_x5()), layers->forward(torch_x5())));
 }
 
+// Its clone() has two weights, of which the second has not been trained.
+struct TiedByHandle : nn::Cloneable<TiedByHandle> {
+  nn::Embedding in{nullptr};
+  nn::Linear out{nullptr};
+  TiedByHandle() { reset(); }
+  void reset() override {
+    in = register_module("in", nn::Embedding(7, 4));
+    out = register_module("out", nn::Linear(4, 7));
+    out->weight = in->weight;
+  }
+  torch::Tensor forward(const torch::Tensor& rows) { return out(in(rows)); }
+};
+
+TEST(TorchDataParallel, RefusesToCloneALayerWithAnotherOnesWeight) {
+  const auto net = std::make_shared<TiedByHandle>();
+  const torch::Tensor x = torch::tensor({0, 1, 2, 3, 4});
+  const DataParallel cloning{net, host_list(2)};
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { cloning(x); }, "\"out\" has \"in.weight\"", "factory"));
+  const DataParallel model{net, host_list(2), [] { return std::make_shared<TiedByHandle>(); }};
+  const torch::Tensor y = model(x);
+  EXPECT_TRUE(torch::allclose(y, net->forward(x)));
+  const auto grad = [&](const torch::Tensor& z) {
+    return torch::autograd::grad({z.pow(2).sum()}, {net->in->weight})[0];
+  };
+  EXPECT_TRUE(torch::allclose(grad(y), grad(net->forward(x))));
+
+  // One that forward has computed, as of a normalised weight.
+  struct Computed : nn::Cloneable<Computed> {
+    nn::Linear fc{nullptr};
+    Computed() { reset(); }
+    void reset() override { fc = register_module("fc", nn::Linear(2, 2)); }
+    torch::Tensor forward(const torch::Tensor& rows) {
+      fc->weight = fc->named_parameters()["weight"] * 2;
+      return fc(rows);
+    }
+  };
+  const auto computed = std::make_shared<Computed>();
+  const torch::Tensor rows = torch::randn({4, 2}), expected = computed->forward(rows);
+  EXPECT_TRUE(torch::allclose(DataParallel(computed, host_list(2))(rows), expected));
+}
+
 TEST(TorchDataParallel, D07RefusesAModuleOnAnotherDevice) {
   const auto net = std::make_shared<ls::testing::TorchReplaceable>();
   net->replace_by_one_elsewhere();

@@ -82,6 +82,24 @@ inline void check_same_tensors(const std::vector<ModuleTensor>& before,
                                " parameters and buffers, but had ", before.size(), advice);
 }
 
+// Throws a ModuleError if a layer of this kind uses, in place of its own weight, another one of the
+// module's `tensors`, as by `out->weight = embedding->weight`: clone() gives each its own again.
+template <class Layer>
+void check_own_weight(const ::torch::nn::Module& module, const std::string& name,
+                      const std::vector<ModuleTensor>& tensors) {
+  const auto* const layer = dynamic_cast<const Layer*>(&module);
+  if (layer == nullptr) return;
+  const auto parameters = layer->named_parameters(/*recurse=*/false);
+  const at::Tensor* const own = parameters.find("weight");
+  if (own != nullptr && own->is_same(layer->weight)) return;
+  for (const ModuleTensor& tensor : tensors) {
+    lockstep::check<ModuleError>(
+        !tensor.tensor.is_same(layer->weight), "\"", name, "\" has \"", tensor.name,
+        "\" for its weight, which a copy by clone() would not have: give a factory that makes a "
+        "module with the same weights tied");
+  }
+}
+
 // Puts LibTorch's random numbers on the CPU back to where they were: a copy of a module draws
 // values that it does not keep.
 class RandomStateScope : lockstep::detail::NonCopyable {
@@ -107,7 +125,7 @@ class ModuleCopy {
  public:
   ModuleCopy(const ModulePtr& original, const std::vector<ModuleTensor>& tensors, Device device,
              const ModuleFactory& factory)
-      : module_(copied(original, device, factory)),
+      : module_(copied(original, tensors, device, factory)),
         modules_(original->modules()),
         copied_modules_(module_->modules()) {
     lockstep::check<ModuleError>(modules_.size() == copied_modules_.size(), "a copy of ",
@@ -223,7 +241,8 @@ class ModuleCopy {
   }
 
   // Its tensors are normal ones, in inference mode as well.
-  static ModulePtr copied(const ModulePtr& original, Device device, const ModuleFactory& factory) {
+  static ModulePtr copied(const ModulePtr& original, const std::vector<ModuleTensor>& tensors,
+                          Device device, const ModuleFactory& factory) {
     const c10::InferenceMode normal(false);
     const at::AutoGradMode grad(true);
     ModulePtr copy;
@@ -233,6 +252,10 @@ class ModuleCopy {
                                    "the factory has to make a new module each time");
       copy->to(at_device(device));
     } else {
+      for (const auto& part : original->named_modules()) {
+        check_own_weight<::torch::nn::LinearImpl>(*part.value(), part.key(), tensors);
+        check_own_weight<::torch::nn::EmbeddingImpl>(*part.value(), part.key(), tensors);
+      }
       try {
         copy = original->clone(at_device(device));
       } catch (const c10::Error& error) {
