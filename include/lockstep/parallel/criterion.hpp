@@ -116,8 +116,9 @@ class DataParallelModel : public DataParallel<M> {
 // have, unless the constructor gets another; that of the module within for one with hooks around
 // it, and mean for a criterion without one. With Reduction::mean each device's loss is weighted
 // with its share of the rows along `dim`, so that the mean of chunks that differ in size stays the
-// batch's mean. With sum, for a criterion that adds up its rows, the losses are added; with none,
-// for one that gives a loss a row, they are concatenated.
+// batch's mean; not for a criterion whose mean weighs rows or leaves some out, which has to give a
+// sum. With sum, for a criterion that adds up its rows, the losses are added; with none, for one
+// that gives a loss a row, they are concatenated.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.

@@ -109,11 +109,15 @@ class DeviceList {
 // The module itself is the first device's replica: buffers that it changes in forward, and all else
 // that it keeps, stay as without DataParallel. The others are copies, made once, at the first call,
 // by clone(); a module that is no torch::nn::Cloneable needs a `factory`, which makes a module of
-// the same structure. On the CPU they share the module's parameters, which forward therefore must
-// not write into. Buffers, and on GPUs parameters, are copied to them at each call: LibTorch does
-// not tell whether they have changed. They follow its requires_grad and training modes. Anything
-// else of the module, such as a plain attribute that is set later, they have as it was when they
-// were made: call renew() then.
+// the same structure. So does one of which clone() makes another: one that has given a layer
+// another layer's weight, or has handles of its own to layers in a Sequential or another container.
+// On the CPU the copies share the module's parameters, which forward therefore must not write into,
+// and the memory of arguments: where one writes into its rows and backward needs them, LibTorch may
+// report the change that another has counted. Buffers, and on GPUs parameters, are copied to them
+// at each call: LibTorch does not tell whether they have changed. They follow its requires_grad and
+// training modes. Anything else of the module, such as a plain attribute or an option of a layer
+// that is set later, they have as it was when they were made: call renew() then. What forward keeps
+// for the next call, such as a recurrent state, each replica keeps for itself.
 //
 // **Torch counterpart.** torch::nn::parallel::data_parallel, which clones at each call, takes and
 // returns one tensor, and refuses CPUs; torch.nn.DataParallel.
@@ -124,13 +128,15 @@ class DeviceList {
 // would be in the way.
 // **Backward.** Gradients of all replicas are summed into the module's parameters, in the order of
 // the devices; one that no replica used gets none. On CPUs the replicas' backwards run at once,
-// each in its thread. autograd::grad, retained graphs and double backward work as without
-// DataParallel, but for autograd::grad with respect to what the module keeps from forward.
+// each in its thread; a backward that does not retain the graph gives up that of all results of the
+// call. autograd::grad, retained graphs and double backward work as without DataParallel, but for
+// autograd::grad with respect to what the module keeps from forward.
 // **Threads and exceptions.** As ls::DataParallel, but a call is made by one thread at a time, and
 // so is a backward through it if its parameters have hooks. Replicas draw from LibTorch's one
-// generator, in no fixed order. ModuleError for a module that cannot be copied, whose tensors are
-// not all on the first device, or that has had one replaced or registered since; DeviceError for a
-// GPU that is not there; ValueError for no devices.
+// generator, in no fixed order. ModuleError for a module that cannot be copied, or that clone()
+// would have to copy with a Linear or Embedding that has another layer's weight; for one whose
+// tensors are not all on the first device, or that has had a tensor or a sub-module replaced or
+// registered since. DeviceError for a GPU that is not there; ValueError for no devices.
 // **Example.**
 //   ls::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};
 //   torch::nll_loss(model(images), labels).backward();

@@ -61,7 +61,8 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 // OpenBLAS gets one thread a caller, as with DataParallel.
 // **Backward.** As lockstep's. A backward that a node of another backward starts is a pass of its
 // own: it must reach all parameters, unless find_unused_parameters is set. After torch::load into
-// the module, a graph from before is not averaged any more.
+// the module, a graph from before is not averaged any more. Rank 0's buffers arrive without being
+// counted as a change: the graph of an earlier forward that needs them goes by the new values.
 // **Threads and exceptions.** As lockstep's. A DeviceError for a GPU that one of
 // the libraries has not; a DtypeError for a parameter or buffer of a dtype that lockstep has not; a
 // ModuleError for a module whose tensors are on several devices, at the next call for one that has

@@ -55,7 +55,7 @@ namespace lockstep {
 //
 // The first replica is the module itself, or with `detach` a copy in its memory. Copies are made by
 // clone(), without drawing other random numbers than the module has; a module without it is a
-// ModuleError.
+// ModuleError, as is one with a Linear or Embedding that has another layer's weight.
 template <libtorch::ModuleHandle Handle>
 struct module_traits<Handle> {
   using Net = libtorch::detail::NetOf<Handle>;

@@ -46,7 +46,7 @@ struct tensor_traits<at::Tensor> {
       parts = tensor.split_with_sizes(sizes, dim);
     } else {
       // Each is a view of a handle of its own: what replicas write into their chunks changes no
-      // autograd state that they share.
+      // autograd state that they share, but for the count of changes, which is the tensor's.
       std::int64_t start = 0;
       for (const std::int64_t size : sizes) {
         parts.push_back(tensor.detach().narrow(dim, start, size));
