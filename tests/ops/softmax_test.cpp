@@ -123,8 +123,9 @@ TEST(Softmax, LongRowsHaveFirstDerivatives) {
 
 template <class T>
 void expect_columns_as_rows(const Shape& shape) {
-  // A GPU's sums have their own order.
-  const double close = std::is_same_v<T, float> && !Device("cpu:0").is_cpu() ? 1e-4 : 1e-5;
+  // A GPU rounds columns and rows each in its way.
+  const bool rounds = std::is_same_v<T, float> && !Device("cpu:0").is_cpu();
+  const double close = rounds ? 1e-4 : 1e-5;
   for (const bool log : {false, true}) {
     const auto along = [log](const Tensor& at, std::int64_t dim) {
       return log ? log_softmax(at, dim) : softmax(at, dim);
@@ -137,7 +138,9 @@ void expect_columns_as_rows(const Shape& shape) {
     const Tensor above = varied<T>(shape, 1);
     y.backward(above);
     of_rows.backward(above.transpose(1, 2));
-    EXPECT_TRUE(all_close(columns.grad(), rows.grad().transpose(1, 2), close))
+    // Where grad and exp(y) · Σ grad are nearly equal, rounding may be all that is left.
+    const double left = rounds && log ? 1e-6 : 1e-8;
+    EXPECT_TRUE(all_close(columns.grad(), rows.grad().transpose(1, 2), close, left))
         << shape << ", log " << log;
   }
 }
