@@ -2,16 +2,21 @@
 #include <cudasim/twins.hpp>
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/kernels/functors.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace lockstep::cuda {
 namespace fours_test {
@@ -106,6 +111,28 @@ TEST(Fours, AddInPlace) {
     for (int times = 0; times < 2; ++times) run_all_threads(5, 41, kernel);
     for (std::size_t i = 0; i < kRoom; ++i) {
       ASSERT_EQ(out[i], static_cast<float>(i < 41 ? 6 * (i + offset) : 0)) << i;
+    }
+  }
+}
+
+TEST(Fours, OfOneChannel) {
+  using Kernel = ChannelElements<lockstep::detail::ChannelAffineCall<float>>;
+  alignas(16) float in[kRoom];
+  for (std::size_t i = 0; i < kRoom; ++i) in[i] = static_cast<float>(i);
+  const float mean[] = {1, 2, 3};
+  const float scale[] = {2, 3, 5};
+  for (const std::size_t inner : {1U, 2U, 3U, 4U, 6U, 8U}) {
+    const std::size_t count = 2 * 3 * inner;
+    const lockstep::detail::Axis axis(Shape{2, 3, static_cast<std::int64_t>(inner)}, 1);
+    for (const std::size_t offset : kOffsets) {
+      alignas(16) float out[kRoom] = {};
+      const Kernel kernel{{{in, count}, {mean, 3}, {scale, 3}, {}, {out + offset, count}, axis}};
+      EXPECT_EQ(by_fours(kernel), inner % 4 == 0 && offset % 4 == 0);
+      run_all_threads(5, count, kernel);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t c = i / inner % 3;
+        ASSERT_EQ(out[offset + i], (in[i] - mean[c]) * scale[c]) << i << " of " << inner;
+      }
     }
   }
 }
