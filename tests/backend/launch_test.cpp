@@ -145,12 +145,13 @@ TEST(Launch, OnAGpuWithoutTheKernelIsAnErrorThatSaysWhatIsMissing) {
       [&] {
         launch(stream, 1, Unregistered{{&value, 1}});
       },
-      "no CUDA kernel for", "Unregistered", "cuda:1", "include lockstep/cuda.hpp"));
+      "no CUDA kernel for lockstep::launch_test::Unregistered on cuda:1: ",
+      "include lockstep/cuda.hpp"));
   EXPECT_TRUE(throws<DeviceError>(
       [&] {
         launch_call(stream, Unregistered{{&value, 1}});
       },
-      "no CUDA kernel for", "Unregistered", "cuda:1"));
+      "no CUDA kernel for lockstep::launch_test::Unregistered on cuda:1: "));
   EXPECT_NO_THROW(launch(stream, 0, Unregistered{{&value, 1}}));
   EXPECT_EQ(value, 1);
 }

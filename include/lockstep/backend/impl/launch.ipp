@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 
@@ -22,8 +23,11 @@ namespace lockstep::detail {
     return static_cast<HostStream&>(stream.state()).submit(on_host, count, functor, size);
   }
   const Launcher launcher = on_gpu.load(std::memory_order_acquire);
-  check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", type.name(), " on ",
-                     stream.device(), ": include lockstep/cuda.hpp in one file that nvcc compiles");
+  if (!launcher) [[unlikely]] {
+    const DescribedError missing{&type, nullptr};
+    fail<DeviceError>("no CUDA kernel for ", missing.type_name(), " on ", stream.device(),
+                      ": include lockstep/cuda.hpp in one file that nvcc compiles");
+  }
   launcher(stream.state(), count, functor);
 }
 
