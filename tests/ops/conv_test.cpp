@@ -8,6 +8,7 @@
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
@@ -126,6 +127,49 @@ TEST(Conv2d, AgreesWithTheDefinition) {
     const Tensor none = zeros({c.weight[0]}, bias.options());
     EXPECT_TRUE(all_close(convolved(c, x, weight), by_definition(c, x, weight, none), 1e-12, 1e-12))
         << c.x << c.weight;
+  }
+}
+
+// Groups of one output channel are summed in another way than products; both give the same.
+TEST(Conv2d, OfGroupsIsThatOfAWeightWithZeros) {
+  const std::vector<Case> all{
+      {{2, 3, 37, 21}, {3, 1, 3, 3}, 1, 1, 1, 3},
+      {{3, 3, 6, 50}, {3, 1, 5, 3}, {1, 2}, {4, 1}, 1, 3},
+      {{2, 6, 9, 40}, {3, 2, 3, 5}, {2, 3}, {0, 3}, {2, 1}, 3},
+      {{1, 4, 3, 3}, {4, 1, 3, 3}, 2, 1, 1, 4},
+      {{2, 2, 20, 17}, {2, 1, 2, 2}, {5, 4}, {1, 0}, {3, 4}, 2},  // pixels that no kernel sees
+      {{2, 2, 4, 4}, {2, 1, 3, 3}, 3, {6, 9}, 1, 2},              // results of padding alone
+      {{2, 2, 4, 4}, {2, 1, 2, 2}, 1, 100, {101, 150}, 2},        // hardly anything but padding
+  };
+  for (const Case& c : all) {
+    const std::int64_t channels = c.weight[1];
+    const Tensor x = varied(c.x).detach().requires_grad_();
+    const Tensor weight = varied(c.weight, 1).detach().requires_grad_();
+    const Tensor bias = varied({c.weight[0]}, 2).detach();
+    Case one = c;
+    one.groups = 1;
+    one.weight[1] = c.x[1];
+    const Tensor all_channels = zeros(one.weight, weight.options());
+    const auto of_group = [&](const Tensor& whole, std::int64_t o) {
+      return whole.narrow(0, o, 1).narrow(1, o * channels, channels);
+    };
+    for (std::int64_t o = 0; o < c.groups; ++o) {
+      detail::copy_into(of_group(all_channels, o), weight.detach().narrow(0, o, 1));
+    }
+    const Tensor other_x = x.detach().requires_grad_();
+    const Tensor other_weight = all_channels.detach().requires_grad_();
+    const Tensor y = convolved(c, x, weight, bias);
+    const Tensor other_y = convolved(one, other_x, other_weight, bias);
+    EXPECT_TRUE(all_close(y, other_y, 1e-12, 1e-12)) << c.x << c.weight;
+    const Tensor grad = varied(y.sizes(), 3).detach();
+    y.backward(grad);
+    other_y.backward(grad);
+    EXPECT_TRUE(all_close(x.grad(), other_x.grad(), 1e-12, 1e-12)) << c.x << c.weight;
+    for (std::int64_t o = 0; o < c.groups; ++o) {
+      EXPECT_TRUE(
+          all_close(weight.grad().narrow(0, o, 1), of_group(other_weight.grad(), o), 1e-12, 1e-12))
+          << c.x << c.weight;
+    }
   }
 }
 

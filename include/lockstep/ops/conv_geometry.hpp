@@ -27,9 +27,24 @@ struct ConvGeometry {
   std::int64_t group_out() const { return out_channels / groups; }
   std::int64_t patch() const { return group_in() * taps(); }
 
+  // The rows of an image with its padding that the kernel sees, and their length.
+  std::int64_t padded_rows() const {
+    return (out_height - 1) * stride_height + (kernel_height - 1) * dilation_height + 1;
+  }
+  std::int64_t padded_width() const {
+    return (out_width - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
+  }
+  // Whether padded images are nearly all padding, as a great dilation or stride makes them: they
+  // may be too large for the memory then, and their size for a number.
+  bool is_mostly_padding() const {
+    constexpr double kMost = 16;
+    const double padded = static_cast<double>(padded_rows()) * static_cast<double>(padded_width());
+    return padded > kMost * static_cast<double>(plane() + pixels());
+  }
+
   // Whether the host sums by the definition: for products of a single row, writing the columns out
   // would cost more than the sums.
-  bool is_direct() const { return groups > 1 && group_out() == 1; }
+  bool is_direct() const { return groups > 1 && group_out() == 1 && !is_mostly_padding(); }
 
   // Whether the pixels that two output rows see through one kernel element are as far apart in
   // memory as the rows themselves: then all that the output sees through it is one run.

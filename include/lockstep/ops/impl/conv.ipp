@@ -64,6 +64,7 @@ struct ConvOp {
       const std::int64_t tiles = std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
       std::int64_t size = g.columns_size() + g.results_size();
       if (pass == ConvPass::weight_grad) size += g.transposed_size();
+      if (g.is_direct()) size = DirectConv<T>::size(g);
       const Tensor work = workspace(stream, tiles > 0 ? tiles : size, dtype_of<T>);
       launch_call(stream,
                   ConvCall<T, pass>{input<T>(*in), input<T>(*other), optional_input<T>(*add),

@@ -6,6 +6,7 @@
 #include <lockstep/ops/conv_geometry.hpp>
 #include <lockstep/ops/kernels/conv_direct_kernels.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
+#include <lockstep/ops/kernels/padded_plane.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -161,8 +162,7 @@ struct ConvCall {
 
   void forward(const T* in, const T* weight) const {
     if (g.is_direct()) {
-      fill_bias(g.batch, out.data);
-      return conv_direct(g, in, weight, out.data);
+      return DirectConv<T>(g).forward(in, weight, bias.data, work.data, out.data);
     }
     for (std::int64_t first_image = 0; first_image < g.batch; first_image += g.images_at_once()) {
       const std::int64_t count = std::min(g.images_at_once(), g.batch - first_image);
@@ -172,7 +172,7 @@ struct ConvCall {
         multiply(images, count, weight, T(0), results());
         scatter_results(count, to);
       } else {
-        if (bias.data != nullptr) fill_bias(1, to);
+        if (bias.data != nullptr) fill_bias(to);
         multiply(images, count, weight, bias.data == nullptr ? T(0) : T(1), to);
       }
     }
@@ -193,11 +193,9 @@ struct ConvCall {
     }
   }
 
-  void fill_bias(std::int64_t images, T* to) const {
-    for (std::int64_t i = 0; i < images; ++i) {
-      for (std::int64_t o = 0; o < g.out_channels; ++o, to += g.pixels()) {
-        std::fill_n(to, g.pixels(), bias.data == nullptr ? T(0) : bias.data[o]);
-      }
+  void fill_bias(T* image) const {
+    for (std::int64_t o = 0; o < g.out_channels; ++o, image += g.pixels()) {
+      std::fill_n(image, g.pixels(), bias.data[o]);
     }
   }
 
@@ -234,7 +232,7 @@ struct ConvCall {
 
   void input_grad(const T* weight, const T* grad) const {
     std::fill_n(out.data, out.size, T(0));
-    if (g.is_direct()) return conv_direct_input_grad(g, grad, weight, out.data);
+    if (g.is_direct()) return DirectConv<T>(g).input_grad(grad, weight, work.data, out.data);
     const std::int64_t outs = g.group_out();
     for (std::int64_t first_image = 0; first_image < g.batch; first_image += g.images_at_once()) {
       const std::int64_t count = std::min(g.images_at_once(), g.batch - first_image);
@@ -253,13 +251,10 @@ struct ConvCall {
 
   // A group's gradient is summed as [patch, outs], a form that the BLAS is faster at.
   void weight_grad(const T* in, const T* grad) const {
-    if (g.is_direct()) {
-      std::fill_n(out.data, out.size, T(0));
-      return conv_direct_weight_grad(g, in, grad, out.data);
-    }
+    if (g.batch == 0) return std::fill(out.data, out.data + out.size, T(0));
+    if (g.is_direct()) return DirectConv<T>(g).weight_grad(in, grad, work.data, out.data);
     const std::int64_t outs = g.group_out();
     const std::int64_t patch = g.patch();
-    if (g.batch == 0) std::fill_n(transposed(), g.transposed_size(), T(0));
     for (std::int64_t first_image = 0; first_image < g.batch; first_image += g.images_at_once()) {
       const std::int64_t count = std::min(g.images_at_once(), g.batch - first_image);
       const std::int64_t ld = count * g.pixels();

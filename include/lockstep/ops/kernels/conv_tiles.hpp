@@ -5,26 +5,11 @@
 #include <lockstep/ops/conv_geometry.hpp>
 
 #include <cstdint>
-#include <cstring>
 
 // Convolution of f32 on the host without its columns: tiles of the result are summed from padded
 // images, a few at a time, which stay in the cache. What the kernel sees of the padding above and
 // below an image is left out.
 namespace lockstep::detail {
-
-// Copies a run of a few elements, for which a call of memcpy would cost more.
-template <class T>
-void copy_run(const T* from, T* to, std::int64_t count) {
-  constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
-  std::int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) std::memcpy(to + i, from + i, 16);
-  if (i == count) return;
-  if (count >= kBlock) {  // the last block overlaps the one before
-    std::memcpy(to + count - kBlock, from + count - kBlock, 16);
-  } else {
-    for (; i < count; ++i) to[i] = from[i];
-  }
-}
 
 // The passes that tiles may compute. The gradient of the images is a convolution itself, of that of
 // the output with the kernels turned round, if the stride is 1.

@@ -4,6 +4,7 @@
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/ops/conv_geometry.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
+#include <lockstep/ops/kernels/padded_plane.hpp>
 #include <lockstep/ops/kernels/tiles.hpp>
 
 #include <algorithm>
@@ -20,22 +21,6 @@ inline std::int64_t images_in_cache(const ConvGeometry& g, std::int64_t floats) 
   return std::clamp<std::int64_t>(kFloats / floats, 1, std::max<std::int64_t>(g.batch, 1));
 }
 
-// The rows of an image with its padding that the kernel sees, and their length.
-inline std::int64_t padded_rows(const ConvGeometry& g) {
-  return (g.out_height - 1) * g.stride_height + (g.kernel_height - 1) * g.dilation_height + 1;
-}
-inline std::int64_t padded_width(const ConvGeometry& g) {
-  return (g.out_width - 1) * g.stride_width + (g.kernel_width - 1) * g.dilation_width + 1;
-}
-
-// Whether padded images are nearly all padding, as a great dilation or stride makes them: they may
-// be too large for the memory then, and their size for a number.
-inline bool is_mostly_padding(const ConvGeometry& g) {
-  constexpr double kMost = 16;
-  const double padded = static_cast<double>(padded_rows(g)) * static_cast<double>(padded_width(g));
-  return padded > kMost * static_cast<double>(g.plane() + g.pixels());
-}
-
 // Of `count` rows, `step` apart, those that lie in the image if the first of them is row `first` of
 // the padded one, or `last`, or one between.
 inline Inside rows_inside(const ConvGeometry& g, std::int64_t count, std::int64_t step,
@@ -47,17 +32,14 @@ inline Inside rows_inside(const ConvGeometry& g, std::int64_t count, std::int64_
 
 // A convolution of the batch, group by group. The work space holds the kernels of a group as panels
 // of [kernel element, channel, width], a row of bias, padded images as [channel, row, column], and
-// the result of a panel as [image, pixel, width]. In a row columns that the stride takes together
-// are neighbours: those of each remainder after the others.
+// the result of a panel as [image, pixel, width].
 class ForwardTiles {
  public:
   explicit ForwardTiles(const ConvGeometry& geometry)
       : g(geometry), kernel_(tiles::Kernel::fit(g.out_width, g.group_out())) {
-    if (kernel_.run == nullptr || is_mostly_padding(g)) return;
-    every_ = (padded_width(g) + g.stride_width - 1) / g.stride_width;
-    row_ = every_ * g.stride_width;
-    plane_ = padded_rows(g) * row_;
-    at_once_ = images_in_cache(g, g.group_in() * plane_);
+    if (kernel_.run == nullptr || g.is_mostly_padding()) return;
+    plane_ = PaddedPlane(g, g.out_width);
+    at_once_ = images_in_cache(g, g.group_in() * plane_.size);
   }
 
   std::int64_t size() const {
@@ -66,7 +48,8 @@ class ForwardTiles {
     if (at_once_ == 0 || g.patch() < kFewest) return 0;
     const std::int64_t panels = kernel_.panels(g.group_out()) * panel();
     if (panels > kMost) return 0;
-    return panels + kernel_.width + at_once_ * (g.group_in() * plane_ + g.pixels() * kernel_.width);
+    return panels + kernel_.width +
+           at_once_ * (g.group_in() * plane_.size + g.pixels() * kernel_.width);
   }
 
   // `kernels_of(group, out channel, channel)` are its kernel elements, those of the next output
@@ -79,7 +62,7 @@ class ForwardTiles {
     float* const panels = work;
     float* const row = panels + kernel_.panels(outs) * panel();
     float* const images = row + width;
-    float* const results = images + at_once_ * g.group_in() * plane_;
+    float* const results = images + at_once_ * g.group_in() * plane_.size;
     std::fill(panels, results, 0.0F);
     const std::vector<tiles::Terms> terms = terms_of_elements();
     for (std::int64_t group = 0; group < g.groups; ++group) {
@@ -96,7 +79,7 @@ class ForwardTiles {
         for (std::int64_t i = 0; i < count * g.group_in(); ++i) {
           const std::int64_t image = first + i / g.group_in();
           const std::int64_t channel = group * g.group_in() + i % g.group_in();
-          pad(in + image * g.image() + channel * g.plane(), images + i * plane_);
+          plane_.fill(g, in + image * g.image() + channel * g.plane(), images + i * plane_.size);
         }
         for (std::int64_t o = 0; o < outs; o += width) {
           const std::int64_t columns = std::min(width, outs - o);
@@ -118,31 +101,9 @@ class ForwardTiles {
   std::vector<tiles::Terms> terms_of_elements() const {
     std::vector<tiles::Terms> terms;
     for (std::int64_t t = 0; t < g.taps(); ++t) {
-      const std::int64_t down = t / g.kernel_width * g.dilation_height;
-      const std::int64_t right = t % g.kernel_width * g.dilation_width;
-      terms.push_back({down * row_ + right % g.stride_width * every_ + right / g.stride_width,
-                       t * g.group_in() * kernel_.width});
+      terms.push_back({plane_.place(g, t), t * g.group_in() * kernel_.width});
     }
     return terms;
-  }
-
-  void pad(const float* from, float* to) const {
-    const std::int64_t rows = std::min(g.in_height, padded_rows(g) - g.padding_height);
-    const std::int64_t columns = std::min(g.in_width, padded_width(g) - g.padding_width);
-    to += g.padding_height * row_;
-    for (std::int64_t first = 0; first < g.stride_width; ++first) {
-      const std::int64_t at = first + g.padding_width;
-      const std::int64_t column = at % g.stride_width * every_ + at / g.stride_width;
-      for (std::int64_t y = 0; y < rows; ++y) {
-        const float* const line = from + y * g.in_width;
-        float* run = to + y * row_ + column;
-        if (g.stride_width == 1) {
-          copy_run(line, run, columns);
-        } else {
-          for (std::int64_t x = first; x < columns; x += g.stride_width) *run++ = line[x];
-        }
-      }
-    }
   }
 
   // The tiles of a panel. Segments follow each other along a row, then from image to image, then
@@ -158,7 +119,7 @@ class ForwardTiles {
       kernel_({.terms = terms.data() + rows.begin * g.kernel_width,
                .count = std::max<std::int64_t>(rows.size(), 0) * g.kernel_width,
                .length = g.group_in(),
-               .step = plane_,
+               .step = plane_.size,
                .panel = panel,
                .initial = row,
                .out_step = kernel_.width},
@@ -167,7 +128,8 @@ class ForwardTiles {
     };
     for (std::int64_t y = 0; y < g.out_height; ++y) {
       for (std::int64_t i = 0; i < count; ++i) {
-        const float* const from = images + i * g.group_in() * plane_ + y * g.stride_height * row_;
+        const float* const from =
+            images + i * g.group_in() * plane_.size + y * g.stride_height * plane_.row;
         float* const to = results + (i * g.pixels() + y * g.out_width) * kernel_.width;
         for (std::int64_t part = 0; part < kernel_.parts(g.out_width); ++part) {
           const std::int64_t x = kernel_.begin(part, g.out_width);
@@ -182,7 +144,7 @@ class ForwardTiles {
 
   const ConvGeometry g;
   const tiles::Kernel kernel_;
-  std::int64_t every_ = 0, row_ = 0, plane_ = 0;
+  PaddedPlane plane_;
   std::int64_t at_once_ = 0;  // images; 0 if tiles do not fit
 };
 
@@ -193,9 +155,9 @@ class WeightTiles {
  public:
   explicit WeightTiles(const ConvGeometry& geometry)
       : g(geometry), kernel_(tiles::Kernel::fit(g.group_in(), g.group_out())) {
-    if (kernel_.run == nullptr || is_mostly_padding(g)) return;
-    row_ = padded_width(g) * g.group_in();
-    image_ = padded_rows(g) * row_;
+    if (kernel_.run == nullptr || g.is_mostly_padding()) return;
+    row_ = g.padded_width() * g.group_in();
+    image_ = g.padded_rows() * row_;
     at_once_ = images_in_cache(g, image_ + g.pixels() * kernel_.width);
   }
 
@@ -248,8 +210,8 @@ class WeightTiles {
 
   void pad(const float* from, float* turned, float* to) const {
     tiles::transpose(from, g.plane(), g.group_in(), g.plane(), turned, g.group_in());
-    const std::int64_t rows = std::min(g.in_height, padded_rows(g) - g.padding_height);
-    const std::int64_t columns = std::min(g.in_width, padded_width(g) - g.padding_width);
+    const std::int64_t rows = std::min(g.in_height, g.padded_rows() - g.padding_height);
+    const std::int64_t columns = std::min(g.in_width, g.padded_width() - g.padding_width);
     to += g.padding_height * row_ + g.padding_width * g.group_in();
     for (std::int64_t y = 0; y < rows; ++y, turned += g.in_width * g.group_in(), to += row_) {
       std::copy_n(turned, std::max<std::int64_t>(columns, 0) * g.group_in(), to);
