@@ -124,7 +124,9 @@ struct ChannelGradientCall {
       return above[i] * factor + ((value[i] - middle) * by + offset);
     };
   }
-  void operator()() const { map_channels(axis, out.data, *this); }
+  void operator()() const {
+    map_channels(axis, out.data, [this](std::size_t c) { return of_channel(c); });
+  }
 };
 
 }  // namespace lockstep::detail

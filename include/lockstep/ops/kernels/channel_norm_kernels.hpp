@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -58,18 +59,18 @@ struct ChannelDotCall {
 };
 
 // out[i] = of_channel(c)(i) for the places i of each channel c.
-template <class T, class Call>
-void map_channels(const Axis& axis, T* out, const Call& call) {
+template <class T, class OfChannel>
+void map_channels(const Axis& axis, T* out, const OfChannel& of_channel) {
   if (axis.count == 0 || axis.inner == 0) return;  // however many times
   for (std::size_t o = 0, at = 0; o < axis.outer; ++o) {
     if (axis.inner == 1) {
       LOCKSTEP_INDEPENDENT
-      for (std::size_t c = 0; c < axis.count; ++c) out[at + c] = call.of_channel(c)(at + c);
+      for (std::size_t c = 0; c < axis.count; ++c) out[at + c] = of_channel(c)(at + c);
       at += axis.count;
       continue;
     }
     for (std::size_t c = 0; c < axis.count; ++c, at += axis.inner) {
-      const auto element = call.of_channel(c);
+      const auto element = of_channel(c);
       LOCKSTEP_INDEPENDENT
       for (std::size_t i = at; i < at + axis.inner; ++i) out[i] = element(i);
     }
@@ -86,12 +87,23 @@ struct ChannelAffineCall {
   Axis axis;
 
   LOCKSTEP_HD auto of_channel(std::size_t c) const {
-    return [x = in.data, middle = channel_value(mean, c), factor = scale[c],
-            offset = channel_value(shift, c)](std::size_t i) {
-      return (x[i] - middle) * factor + offset;
-    };
+    return from(in.data, channel_value(mean, c), scale[c], channel_value(shift, c));
   }
-  void operator()() const { map_channels(axis, out.data, *this); }
+
+  void operator()() const {
+    // What is absent is read as zeros, since a choice would make a loop over channels slow.
+    const std::vector<T> zeros(mean.size == 0 || shift.size == 0 ? axis.count : 0);
+    const T* const middle = mean.size == 0 ? zeros.data() : mean.data;
+    const T* const offset = shift.size == 0 ? zeros.data() : shift.data;
+    map_channels(axis, out.data, [=, x = in.data, factor = scale.data](std::size_t c) {
+      return from(x, middle[c], factor[c], offset[c]);
+    });
+  }
+
+ private:
+  LOCKSTEP_HD static auto from(const T* x, T middle, T factor, T offset) {
+    return [=](std::size_t i) { return (x[i] - middle) * factor + offset; };
+  }
 };
 
 }  // namespace lockstep::detail

@@ -22,7 +22,16 @@ void sum_channels(const Axis& axis, Term term, const Result& result) {
   for (std::size_t first = 0; first < axis.count; first += sums.size()) {
     const std::size_t count = std::min(sums.size(), axis.count - first);
     sums.fill(0);
-    for (std::size_t o = 0; o < outer; ++o) {
+    std::size_t o = 0;
+    for (; axis.inner == 1 && o + 4 <= outer; o += 4) {  // the sums are read and written once
+      const std::size_t row = o * axis.count + first, next = axis.count;
+      for (std::size_t c = 0; c < count; ++c) {
+        const std::size_t i = row + c, channel = first + c;
+        sums[c] += (term(i, channel) + term(i + next, channel)) +
+                   (term(i + 2 * next, channel) + term(i + 3 * next, channel));
+      }
+    }
+    for (; o < outer; ++o) {
       const std::size_t row = (o * axis.count + first) * axis.inner;
       if (axis.inner == 1) {
         for (std::size_t c = 0; c < count; ++c) sums[c] += term(row + c, first + c);
