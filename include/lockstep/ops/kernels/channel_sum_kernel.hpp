@@ -56,14 +56,6 @@ struct ChannelSumCall {
 
   void operator()() const {
     if (axis.inner == 1) {
-      switch (axis.count) {
-        case 1:
-          return add_few<1>();
-        case 2:
-          return add_few<2>();
-        case 3:
-          return add_few<3>();
-      }
       if constexpr (std::is_same_v<T, float>) {
         if (vectorized::column_sums(in.data, out.data, axis.outer, axis.count)) return;
       }
@@ -71,17 +63,6 @@ struct ChannelSumCall {
     sum_channels(
         axis, [data = in.data](std::size_t i, std::size_t) { return static_cast<double>(data[i]); },
         [this](std::size_t c, double sum) { out[c] = static_cast<T>(sum); });
-  }
-
-  // Few channels are not worth a loop over them. The order is the same.
-  template <std::size_t kChannels>
-  void add_few() const {
-    std::array<double, kChannels> sums{};
-    for (std::size_t o = 0; o < axis.outer; ++o) {
-      const T* const row = in.data + o * kChannels;
-      for (std::size_t c = 0; c < kChannels; ++c) sums[c] += static_cast<double>(row[c]);
-    }
-    for (std::size_t c = 0; c < kChannels; ++c) out[c] = static_cast<T>(sums[c]);
   }
 };
 
