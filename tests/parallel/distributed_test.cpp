@@ -696,6 +696,38 @@ TEST(DistributedDataParallel, DD23AStaticGraphMustNotChange) {
   }
 }
 
+// What only passes within no_sync use would keep each rank's own gradient.
+TEST(DistributedDataParallel, DD23AStaticGraphMustNotChangeWithinNoSyncEither) {
+  const auto texts = messages<AutogradError>(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{TwoLayers{}, group, {.static_graph = true}};
+    model(input(group), false).sum().backward();
+    const auto guard = model.no_sync();
+    model(input(group), false).sum().backward();
+    model(input(group), true).sum().backward();
+  });
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(contains(text, "Your training graph has changed in this iteration")) << text;
+    EXPECT_TRUE(contains(text, "1 (second)")) << text;
+  }
+}
+
+TEST(DistributedDataParallel, DD23AStaticGraphReducesWhatNoSyncHasAccumulatedBeforeItsFirstPass) {
+  on_ranks(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{TwoLayers{}, group, {.static_graph = true}};
+    for (int step = 0; step < 3; ++step) {
+      model.zero_grad();
+      {
+        const auto guard = model.no_sync();
+        model(input(group), true).sum().backward();
+      }
+      model(input(group), false).sum().backward();
+      EXPECT_EQ(grad_of(model.module().first), (Values{3, 3}));
+      EXPECT_EQ(grad_of(model.module().second), (Values{1.5, 1.5}));
+    }
+    return 0;
+  });
+}
+
 TEST(DistributedDataParallel, DD23AStaticGraphDoesNotReduceWhatNobodyUses) {
   on_ranks(2, [](const ProcessGroup& group) {
     DistributedDataParallel model{TwoLayers{}, group, {.static_graph = true}};

@@ -155,7 +155,12 @@ LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   const Tensor& parameter = buckets_->parameter(i);
   const bool used = parameter.requires_grad() || parameter.grad().defined();
   if (used) usage_.note_gradient(i);
-  if (!synchronizes_) return;
+  if (!synchronizes_) {
+    // A parameter that is in no bucket would keep a gradient of this rank's own.
+    if (static_graph_ && used && !usage_.used_anywhere(i))
+      guarded([this, i] { fail_unexpected(i); });
+    return;
+  }
   check<AutogradError>(failure_.empty(), failure_);
   guarded([this, i, used] {
     if (pass_ == 0) begin(*current_backward_pass);
@@ -277,7 +282,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinExchange& exchange, bool joined,
 }
 
 LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
-  const Tensor counts = tensor(usage_.used(find_unused_), log_.device);
+  const Tensor counts = tensor(usage_.used(find_unused_ || static_graph_), log_.device);
   ++log_.num_all_reduces;
   (void)group_.blocking().all_reduce(counts, distributed::ReduceOp::sum);
   return counts.to_vector<std::int32_t>();
