@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -27,10 +28,10 @@
 //
 // A type that cannot be walked and yet must be a module is refused, so that its parameters are not
 // silently lost: a class without a hook that has a member `forward`, or a single operator() that
-// takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer or
-// std::reference_wrapper to a module or parameter, and a smart pointer to an abstract class of
-// modules. Trivially copyable classes that are no aggregates are the exception, as they cannot own
-// a tensor.
+// takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer,
+// std::reference_wrapper or std::span of a module or parameter, and a smart pointer to an abstract
+// class of modules. Trivially copyable classes that are no aggregates are the exception, as they
+// cannot own a tensor.
 namespace lockstep::detail {
 
 enum class NodeKind {
@@ -62,6 +63,25 @@ concept SequenceLike = requires(T& sequence) {
   requires !std::same_as<typename T::value_type, T>;
 };
 
+// What a T refers to without owning it; void where a T is no raw pointer, std::reference_wrapper or
+// std::span.
+template <class T>
+struct Pointee {
+  using type = void;
+};
+template <class T>
+struct Pointee<T*> {
+  using type = std::remove_cv_t<T>;
+};
+template <class T>
+struct Pointee<std::reference_wrapper<T>> {
+  using type = std::remove_cv_t<T>;
+};
+template <class T, std::size_t n>
+struct Pointee<std::span<T, n>> {
+  using type = std::remove_cv_t<T>;
+};
+
 // The kinds of what holds elements or owns an object, and the types that it holds. Those of the
 // grammar of nested values come first; a plain struct that also looks like a map has its members.
 template <class T>
@@ -82,7 +102,7 @@ requires(!std::is_aggregate_v<T>) struct Holder<T> {
 };
 template <SequenceLike T>
 requires(nested::Structure<T>::form == nested::Form::none && !std::is_aggregate_v<T> &&
-         !MapLike<T>) struct Holder<T> {
+         !MapLike<T> && std::is_void_v<typename Pointee<T>::type>) struct Holder<T> {
   static constexpr NodeKind kind = NodeKind::sequence;
   using Held = std::tuple<typename T::value_type>;
 };
@@ -238,21 +258,6 @@ concept PartOfModule = requires {
       CallsOnTensors<T>;
 };
 
-// What a T refers to without owning it; void where a T is neither a raw pointer nor a
-// std::reference_wrapper.
-template <class T>
-struct Pointee {
-  using type = void;
-};
-template <class T>
-struct Pointee<T*> {
-  using type = std::remove_cv_t<T>;
-};
-template <class T>
-struct Pointee<std::reference_wrapper<T>> {
-  using type = std::remove_cv_t<T>;
-};
-
 template <class Held>
 struct NoHiddenParametersIn;
 
@@ -263,10 +268,12 @@ consteval void require_no_hidden_parameters() {
   if constexpr (!std::is_void_v<typename Pointee<Plain>::type>) {
     static_assert(
         !PartOfModule<typename Pointee<Plain>::type>,
-        "lockstep: a raw pointer or std::reference_wrapper to a module or parameter does not own "
-        "it, and it would be neither found nor moved nor replicated: hold it by value (a copy "
-        "shares its parameters) or in std::shared_ptr; if it is no part of this module, leave it "
-        "out in a public static member template visit_members (examples/guides/your_own.md)");
+        "lockstep: a raw pointer or std::reference_wrapper to a module or parameter, or a "
+        "std::span "
+        "of such, does not own it, and it would be neither found nor moved nor replicated: hold it "
+        "by value (a copy shares its parameters) or in std::shared_ptr; if it is no part of this "
+        "module, leave it out in a public static member template visit_members "
+        "(examples/guides/your_own.md)");
   } else if constexpr (holds_only<Plain>) {
     NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (std::is_unbounded_array_v<Plain>) {

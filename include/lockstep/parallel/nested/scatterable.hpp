@@ -125,7 +125,8 @@ template <class T>
 consteval auto find_content() {
   if constexpr (shared_by_replicas<T>) {
     return Content<Obstacle::none>();
-  } else if constexpr (!std::is_void_v<typename Pointee<T>::type>) {
+  } else if constexpr (!std::is_void_v<typename Pointee<T>::type> &&
+                       !requires { typename T::value_type; }) {  // a span is a container below
     return Content<Obstacle::pointer, typename Pointee<T>::type>();
   } else if constexpr (std::is_array_v<T>) {
     return Content<Obstacle::container, std::remove_all_extents_t<T>>();
