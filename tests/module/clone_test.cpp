@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "module/layers.hpp"
+#include "support/expect_error.hpp"
 
 namespace lockstep {
 namespace clone_test {
@@ -118,6 +119,27 @@ TEST(Clone, HasMemoryOfItsOwn) {
   EXPECT_EQ(values_of(copy.plain.weight), (Floats{1, 2}));
   EXPECT_EQ(values_of(copy.encoder->weight), (Floats{1, 2}));
   EXPECT_EQ(values_of(copy.norms.at("a")[0]->running_mean()), Floats{0});
+}
+
+// Holds its layer behind a pointer, and lists it without the pointer.
+class Hidden {
+ public:
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.scale_->weight);
+  }
+  Tensor forward(const Tensor& x) { return scale_->forward(x); }
+
+ private:
+  std::shared_ptr<Scale> scale_ = std::make_shared<Scale>();
+};
+
+TEST(Clone, AHookThatListsWhatAPointerPointsToIsRefusedAndLosesNothing) {
+  const Hidden module;
+  const Parameter weight = parameters(module)[0];
+  EXPECT_TRUE(testing::throws<ModuleError>([&] { (void)clone(module); }, "\"weight\"",
+                                           "visit_members lists a pointer itself"));
+  EXPECT_TRUE(parameters(module)[0].is_same(weight));
 }
 
 TEST(Clone, KeepsWhatIsTiedTied) {

@@ -6,6 +6,7 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/copyable.hpp>
 #include <lockstep/module/walk/path.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/module/walk/walk.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -17,6 +18,7 @@
 #include <typeindex>
 #include <typeinfo>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 // Deep copies of modules, and what replicating them shares with these.
@@ -82,13 +84,16 @@ class TensorCopies : NonCopyable {
 // Turns a copy of a module into a deep copy, in one walk.
 class CloningVisitor : public UnsharingVisitor {
  public:
+  explicit CloningVisitor(const TensorWalk& original);
+
   template <class Node>
-  void operator()(const nested::Path& /*path*/, Node& node) {
+  void operator()(const nested::Path& path, Node& node) {
     if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
       static_assert(!std::is_const_v<Node>,
                     "lockstep: a module that is cloned holds its parameters, buffers and "
                     "sub-modules as members that are not const");
       Tensor& handle = node;
+      check_is_copys_own(path, handle);
       if (handle.defined()) handle = tensors_.of(handle);
     } else if constexpr (requires { node.unshare(states_, tensors_); }) {
       node.unshare(states_, tensors_);
@@ -96,6 +101,10 @@ class CloningVisitor : public UnsharingVisitor {
   }
 
  private:
+  // Throws for a handle that is the original's as well: changing it would change the original.
+  void check_is_copys_own(const nested::Path& path, const Tensor& handle) const;
+
+  std::unordered_set<const Tensor*> originals_;  // the handles of the original
   TensorCopies tensors_;
   std::map<const void*, std::shared_ptr<void>> states_;  // see PerReplica::unshare
 };
@@ -113,14 +122,15 @@ class CloningVisitor : public UnsharingVisitor {
 // **Torch counterpart.** copy.deepcopy(module), without the gradients.
 // **Devices and streams.** The copies are issued to the current streams.
 // **Backward.** Not recorded. The copy's tensors are normal leaves, in inference mode as well.
-// **Threads and exceptions.** As named_parameters. A module that cannot be copied does not compile.
+// **Threads and exceptions.** As named_parameters, and a ModuleError for a module whose
+// visit_members lists what a pointer points to. A module that cannot be copied does not compile.
 // **Example.** Net average = ls::clone(model.module());
 template <class M>
 M clone(const M& module) {
   detail::require_copyable<M>();
   if constexpr (detail::CopyableModule<M>) {
     M copy(module);
-    detail::walk_module(copy, detail::CloningVisitor());
+    detail::walk_module(copy, detail::CloningVisitor(module));
     return copy;
   } else {
     detail::fail<ModuleError>("the module cannot be copied");  // the program does not compile

@@ -30,8 +30,9 @@ struct IgnoreMember {
 //   }
 //
 // The hook is public and may list private members. It lists a member `bool training`, too, if that
-// is private. A derived class inherits its base's hook: if it has members of its own it declares
-// the hook again and calls Base::visit_members(self, visit) in it.
+// is private, and a pointer itself, not what it points to: clone and replicate give a copy of the
+// module an object of its own there. A derived class inherits its base's hook: if it has members of
+// its own it declares the hook again and calls Base::visit_members(self, visit) in it.
 // Nothing warns of a hook that was not declared again: C++20 tells neither which class a name was
 // found in nor what a class with constructors adds to its bases.
 template <class T>

@@ -3,9 +3,12 @@
 
 #include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/autograd/variable.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/path.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
@@ -43,6 +46,18 @@ LOCKSTEP_INLINE Tensor TensorCopies::on_copied_memory(const Tensor& original) {
   copy_into(copy, original);
   memories_.insert({storage, {original, copy}});
   return copy;
+}
+
+LOCKSTEP_INLINE CloningVisitor::CloningVisitor(const TensorWalk& original) {
+  original.for_each([this](const nested::Path& /*path*/, const Tensor& handle,
+                           TensorKind /*kind*/) { originals_.insert(&handle); });
+}
+
+LOCKSTEP_INLINE void CloningVisitor::check_is_copys_own(const nested::Path& path,
+                                                        const Tensor& handle) const {
+  check<ModuleError>(!originals_.contains(&handle),
+                     "clone: a copy of the module has not its own \"", path.name(),
+                     "\": visit_members lists a pointer itself, not what it points to");
 }
 
 }  // namespace lockstep::detail

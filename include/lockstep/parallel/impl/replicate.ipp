@@ -66,7 +66,8 @@ LOCKSTEP_INLINE void ReplicaVisitor::check_is_copy(const nested::Path& path,
                      "replicate: the module's copy constructor has made a parameter \"",
                      path.name(),
                      "\" of its own, which would not be trained: a copy of a module shares its "
-                     "parameters, as a copy of a Parameter does");
+                     "parameters, as a copy of a Parameter does (or visit_members lists what a "
+                     "pointer points to: it lists the pointer itself)");
 }
 
 LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
