@@ -77,6 +77,32 @@ TEST(CloneStructure, TensorsAndWhatIsNoModuleAreShared) {
   EXPECT_EQ(copy.mutex, net.mutex);
 }
 
+// What all copies are to share, and a struct that contains itself.
+struct Notes {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+struct Tree {
+  std::string name;
+  std::vector<Tree> children;
+};
+struct Noted {
+  Scale scale;
+  std::shared_ptr<Notes> notes = std::make_shared<Notes>();
+  const std::shared_ptr<Notes> same = notes;
+  std::shared_ptr<Tree> tree = std::make_shared<Tree>();
+  Tensor forward(const Tensor& x) { return scale.forward(x); }
+};
+
+TEST(CloneStructure, StructsThatHoldNoPartOfAModuleAreShared) {
+  const Noted noted;
+  const Noted copy = clone(noted);
+  EXPECT_FALSE(copy.scale.weight.is_same(noted.scale.weight));
+  EXPECT_EQ(copy.notes, noted.notes);
+  EXPECT_EQ(copy.same, noted.notes);
+  EXPECT_EQ(copy.tree, noted.tree);
+}
+
 struct Chain {
   Parameter weight = testing::parameter({1});
   std::shared_ptr<Chain> next;

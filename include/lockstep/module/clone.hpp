@@ -27,10 +27,10 @@ namespace lockstep {
 namespace detail {
 
 // Makes a copy of a module share no module object with the original: gives every std::shared_ptr to
-// something walkable that the walk comes by an object of its own, one for each object of the
-// original, so that shared sub-modules stay shared within the copy. Its tensors stay handles on the
-// same tensors, and other objects (a tokenizer, a mutex in a std::shared_ptr, what raw pointers
-// point to) shared, as the copy constructor leaves them.
+// what may hold parts of a module that the walk comes by an object of its own, one for each object
+// of the original, so that shared sub-modules stay shared within the copy. Its tensors stay handles
+// on the same tensors, and other objects (a tokenizer, a list of notes, a mutex in a
+// std::shared_ptr, what raw pointers point to) shared, as the copy constructor leaves them.
 class UnsharingVisitor {
  public:
   template <class Node>

@@ -31,8 +31,8 @@ enum class SharedNodes { once, under_every_name };
 //
 // `visitor(const nested::Path& path, node&)` is called for every Parameter and Buffer, and for
 // every class whose members are walked, before its members. A visitor that has `shared(slot)` gets
-// every non-null std::shared_ptr to something walkable first, and may replace it; one that has
-// `plain(path, tensor)` gets every plain Tensor, if its `sees_plain` says so. Nodes are const
+// every non-null std::shared_ptr to what may hold module parts first, and may replace it; one that
+// has `plain(path, tensor)` gets every plain Tensor, if its `sees_plain` says so. Nodes are const
 // where the module or an owner on the way is. Names are torch's: member names, indices and map
 // keys, joined with dots; pointers, optional and variant add nothing.
 template <class Visitor>
@@ -129,7 +129,9 @@ class Walker {
   template <class Slot>
   void walk_shared(const nested::Path& path, Slot& slot) {
     require_whole(path, *slot);
-    if constexpr (requires { visitor_.shared(slot); }) visitor_.shared(slot);
+    if constexpr (requires { visitor_.shared(slot); }) {
+      if constexpr (holds_module_parts<typename Slot::element_type>) visitor_.shared(slot);
+    }
     auto& owned = *slot;
     const Seen key{std::addressof(owned), typeid(owned)};
     if (!seen_.insert(key).second) return;

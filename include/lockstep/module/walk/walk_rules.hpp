@@ -192,6 +192,38 @@ consteval bool find_walkable() {
   }
 }
 
+// Whether a walk may meet a parameter, a buffer or a module in a T, which is walkable. `Outer` are
+// the classes around T: a member that leads back to one of them adds nothing. A class that wants to
+// be told that it has become part of a replica counts as a module.
+template <class T, class... Outer>
+consteval bool find_module_parts();
+
+template <class T>
+inline constexpr bool holds_module_parts = find_module_parts<std::remove_const_t<T>>();
+
+template <class Types, class... Outer>
+inline constexpr bool any_module_parts = false;
+template <class... T, class... Outer>
+inline constexpr bool any_module_parts<std::tuple<T...>, Outer...> =
+    (find_module_parts<std::remove_cvref_t<T>, Outer...>() || ...);
+
+template <class T, class... Outer>
+consteval bool find_module_parts() {
+  constexpr NodeKind kind = node_kind<T>;
+  if constexpr (kind == NodeKind::opaque || (std::is_same_v<T, Outer> || ...)) {
+    return false;
+  } else if constexpr (kind == NodeKind::tensor || kind == NodeKind::wrapper) {
+    return true;
+  } else if constexpr (kind != NodeKind::members) {
+    return any_module_parts<typename Holder<T>::Held, Outer...>;
+  } else if constexpr (HasVisitMembers<T> || HasForward<T> || HasCallOperator<T> ||
+                       HasTraining<T> || requires { &T::data_parallel_replicate; }) {
+    return true;
+  } else {
+    return any_module_parts<decltype(tie_members(std::declval<T&>())), T, Outer...>;
+  }
+}
+
 // Whether a T that is not walked is a plain Tensor, or one of the standard library's templates
 // around such: a walk may be asked to look at these, too.
 template <class T>
