@@ -7,6 +7,8 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/replica_group.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
@@ -14,6 +16,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -51,6 +55,35 @@ TEST(Hooks, R15AForwardHookRunsOnceForEachReplica) {
   EXPECT_EQ(rows, 5);
   y.sum().backward();
   EXPECT_EQ(model.module().module().bias.grad().to_vector<double>(), (Values{5, 5}));
+}
+
+// Adds hooks to its argument and to its parameter, at the same time as all other replicas: they are
+// results of one operation.
+struct Watched {
+  static constexpr int kHooks = 40;
+  ls::Parameter weight{ls::ones({2}, ls::Dtype::f64)};
+  std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
+
+  ls::Tensor forward(const ls::Tensor& x) const {
+    const auto count = [calls = calls](const ls::Tensor&) { ++*calls; };
+    ls::replicas::barrier();
+    for (int i = 0; i < kHooks; ++i) {
+      (void)x.register_hook(count);
+      weight.register_hook(count).remove();
+      (void)weight.register_hook(count);
+      x.retain_grad();
+    }
+    return x * weight;
+  }
+};
+
+TEST(Hooks, ReplicasMayAddGradientHooksAtOnce) {
+  constexpr int kReplicas = 4;
+  ls::DataParallel model{Watched{}, first_devices(kReplicas)};
+  const ls::Tensor x = ls::ones({kReplicas, 2}, ls::Dtype::f64);
+  x.requires_grad_();
+  model(x).sum().backward();
+  EXPECT_EQ(*model.module().calls, 2 * kReplicas * Watched::kHooks);
 }
 
 TEST(Hooks, NamesStayAsTheyAre) {

@@ -54,7 +54,7 @@ RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
                               std::function<Tensor()> gradient_slot = {});
 
-// What Tensor::register_hook does.
+// What Tensor::register_hook does, and Tensor::retain_grad, whose second hook is left out.
 RemovableHandle add_gradient_hook(const Tensor& tensor,
                                   std::function<Tensor(const Tensor&)> function,
                                   bool retains = false);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/autograd/engine/backward_pass.hpp>
@@ -119,12 +118,6 @@ LOCKSTEP_INLINE void Tensor::retain_grad() const {
   check<AutogradError>(requires_grad(),
                        "can't retain_grad on a tensor that doesn't require gradient");
   if (is_leaf()) return;
-  const std::size_t number = impl_->output_nr;
-  if (const auto& known = grad_fn()->gradient_hooks) {
-    const bool retained = detail::any_of(
-        known->hooks, [number](const auto& hook) { return hook.retains_input(number); });
-    if (retained) return;
-  }
   const auto retain = [variable = std::weak_ptr(impl_)](const Tensor& gradient) {
     const Tensor tensor(variable.lock());
     if (!tensor.defined()) return Tensor();

@@ -6,6 +6,7 @@
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/never_destroyed.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -48,6 +49,21 @@ LOCKSTEP_INLINE RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>&
   return {leaf, nullptr, id};
 }
 
+// Guards the hooks of all nodes while they are changed. Replicas may add theirs at once to one
+// node, which has made the parameters, or the parts of an argument, of all of them.
+struct NodeHooksMutex : std::mutex {};
+
+// Calls `change` with a list of the node's hooks, which then has those.
+template <class Change>
+void change_hooks(Node& node, const Change& change) {
+  std::shared_ptr<const GradientHooks> old;  // destroyed without the lock
+  const std::lock_guard<std::mutex> lock(never_destroyed<NodeHooksMutex>());
+  GradientHooks changed = node.gradient_hooks ? *node.gradient_hooks : GradientHooks();
+  change(changed.hooks);
+  if (!changed.hooks.empty()) old = std::make_shared<GradientHooks>(std::move(changed));
+  old.swap(node.gradient_hooks);
+}
+
 LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
                                                   std::function<Tensor(const Tensor&)> function,
                                                   bool retains) {
@@ -58,13 +74,15 @@ LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
   const std::uint64_t id = next_hook_id();
   GradientHooks::Hook hook{id, impl->output_nr, std::move(function), retains};
   if (const std::shared_ptr<Node>& node = impl->grad_fn) {
-    auto hooks = node->gradient_hooks ? std::make_shared<GradientHooks>(*node->gradient_hooks)
-                                      : std::make_shared<GradientHooks>();
-    const auto end = retains
-                         ? hooks->hooks.end()
-                         : find_if(hooks->hooks, [](const auto& other) { return other.retains; });
-    hooks->hooks.insert(end, std::move(hook));
-    node->gradient_hooks = std::move(hooks);
+    change_hooks(*node, [&](auto& hooks) {
+      const auto is_the_same = [&hook](const auto& other) {
+        return hook.retains && other.retains_input(hook.input_nr);
+      };
+      if (any_of(hooks, is_the_same)) return;
+      const auto end =
+          retains ? hooks.end() : find_if(hooks, [](const auto& other) { return other.retains; });
+      hooks.insert(end, std::move(hook));
+    });
     return {nullptr, node, id};
   }
   const std::lock_guard lock(impl->mutex);
@@ -78,14 +96,15 @@ LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
 
 LOCKSTEP_INLINE void move_retained(const std::shared_ptr<Node>& from, std::size_t number,
                                    const Tensor& tensor) {
-  if (!from->gradient_hooks) return;
-  auto rest = std::make_shared<GradientHooks>(*from->gradient_hooks);
-  const auto at =
-      find_if(rest->hooks, [number](const auto& hook) { return hook.retains_input(number); });
-  if (at == rest->hooks.end()) return;
-  (void)add_gradient_hook(tensor, std::move(at->function), true);
-  rest->hooks.erase(at);
-  from->gradient_hooks = rest->hooks.empty() ? nullptr : std::move(rest);
+  std::function<Tensor(const Tensor&)> function;
+  change_hooks(*from, [&](auto& hooks) {
+    const auto at =
+        find_if(hooks, [number](const auto& hook) { return hook.retains_input(number); });
+    if (at == hooks.end()) return;
+    function = std::move(at->function);
+    hooks.erase(at);
+  });
+  if (function) (void)add_gradient_hook(tensor, std::move(function), true);
 }
 
 }  // namespace lockstep::detail
@@ -94,10 +113,8 @@ namespace lockstep {
 
 LOCKSTEP_INLINE void RemovableHandle::remove() const {
   const auto is_named = [this](const auto& hook) { return hook.id == id_; };
-  if (const std::shared_ptr<Node> node = node_.lock(); node && node->gradient_hooks) {
-    auto hooks = std::make_shared<detail::GradientHooks>(*node->gradient_hooks);
-    std::erase_if(hooks->hooks, is_named);
-    node->gradient_hooks = hooks->hooks.empty() ? nullptr : std::move(hooks);
+  if (const std::shared_ptr<Node> node = node_.lock()) {
+    detail::change_hooks(*node, [&](auto& hooks) { std::erase_if(hooks, is_named); });
   }
   const std::shared_ptr<detail::TensorImpl> leaf = leaf_.lock();
   if (!leaf) return;
