@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/module/hooks.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -84,6 +85,29 @@ TEST(Hooks, ReplicasMayAddGradientHooksAtOnce) {
   x.requires_grad_();
   model(x).sum().backward();
   EXPECT_EQ(*model.module().calls, 2 * kReplicas * Watched::kHooks);
+}
+
+// Asks for gradients of its parameter while the other replicas change the hooks of theirs.
+struct Penalised {
+  ls::Parameter weight{ls::ones({2}, ls::Dtype::f64)};
+
+  ls::Tensor forward(const ls::Tensor& x) const {
+    const auto twice = [](const ls::Tensor& gradient) { return gradient * 2; };
+    ls::Tensor total = ls::zeros({1}, x.options());
+    ls::replicas::barrier();
+    for (int i = 0; i < 100; ++i) {
+      const ls::RemovableHandle hook = weight.register_hook(twice);
+      total = total + ls::autograd::grad({(x * weight).sum()}, {weight})[0].sum();
+      hook.remove();
+    }
+    return total;
+  }
+};
+
+TEST(Hooks, ReplicasMayRunPassesWhileOthersAddGradientHooks) {
+  const ls::DataParallel model{Penalised{}, first_devices(4)};
+  const ls::Tensor y = model(ls::ones({4, 2}, ls::Dtype::f64));
+  EXPECT_EQ(y.to_vector<double>(), Values(4, 400));
 }
 
 TEST(Hooks, NamesStayAsTheyAre) {

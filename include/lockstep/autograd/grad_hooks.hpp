@@ -59,6 +59,9 @@ RemovableHandle add_gradient_hook(const Tensor& tensor,
                                   std::function<Tensor(const Tensor&)> function,
                                   bool retains = false);
 
+// The hooks of a node as they are now; null for none.
+std::shared_ptr<const GradientHooks> hooks_of(const Node& node);
+
 // Has what retain_grad registered for an output of `from` follow the tensor to its new node.
 void move_retained(const std::shared_ptr<Node>& from, std::size_t number, const Tensor& tensor);
 

@@ -6,6 +6,7 @@
 #include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -62,8 +63,9 @@ class Node : detail::NonCopyable {
 
   std::vector<Edge, detail::RecyclingAllocator<Edge>> next_edges;
   // Called with the gradients of the inputs before they go anywhere else; null for none. Those of a
-  // leaf are the leaf's.
+  // leaf are the leaf's. Guarded by a mutex of grad_hooks.ipp.
   std::shared_ptr<const detail::GradientHooks> gradient_hooks;
+  std::atomic<bool> has_gradient_hooks{false};
 
  protected:
   void set_num_inputs(std::size_t count) { num_inputs_ = count; }

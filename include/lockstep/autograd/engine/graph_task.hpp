@@ -224,10 +224,9 @@ class GraphTask final : public BackwardPass {
     }
     std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
     collect(state, gradients);
-    if (node.gradient_hooks) [[unlikely]] {
+    if (node.has_gradient_hooks.load(std::memory_order_relaxed)) [[unlikely]] {
       // A hook may remove itself. A pass that captures changes no `grad`.
-      const std::shared_ptr<const GradientHooks> hooks = node.gradient_hooks;
-      hooks->call(gradients, captures_.empty());
+      if (const auto hooks = hooks_of(node)) hooks->call(gradients, captures_.empty());
     }
     if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
       static_cast<const AccumulateGrad&>(node).receive(gradients);

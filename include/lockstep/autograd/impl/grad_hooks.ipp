@@ -49,8 +49,8 @@ LOCKSTEP_INLINE RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>&
   return {leaf, nullptr, id};
 }
 
-// Guards the hooks of all nodes while they are changed. Replicas may add theirs at once to one
-// node, which has made the parameters, or the parts of an argument, of all of them.
+// Guards the hooks of all nodes. Replicas may add theirs at once to one node, which has made the
+// parameters, or the parts of an argument, of all of them, and run passes over it in forward.
 struct NodeHooksMutex : std::mutex {};
 
 // Calls `change` with a list of the node's hooks, which then has those.
@@ -62,6 +62,12 @@ void change_hooks(Node& node, const Change& change) {
   change(changed.hooks);
   if (!changed.hooks.empty()) old = std::make_shared<GradientHooks>(std::move(changed));
   old.swap(node.gradient_hooks);
+  node.has_gradient_hooks.store(node.gradient_hooks != nullptr, std::memory_order_relaxed);
+}
+
+LOCKSTEP_INLINE std::shared_ptr<const GradientHooks> hooks_of(const Node& node) {
+  const std::lock_guard<std::mutex> lock(never_destroyed<NodeHooksMutex>());
+  return node.gradient_hooks;
 }
 
 LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
