@@ -259,6 +259,17 @@ TEST(Conv2d, TakesAnyNumberOfGroupsOfNoChannels) {
   EXPECT_EQ(x.grad().sizes(), x.sizes());
 }
 
+TEST(Conv2d, TakesAnyNumberOfImagesOfNoChannels) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  const Tensor x = zeros({kMany, 0, 3, 3}, {.requires_grad = true});
+  const Tensor weight = zeros({0, 0, 3, 3}, {.requires_grad = true});
+  const Tensor y = conv2d(x, weight);
+  EXPECT_EQ(y.sizes(), (Shape{kMany, 0, 1, 1}));
+  y.sum().backward();
+  EXPECT_EQ(x.grad().sizes(), x.sizes());
+  EXPECT_EQ(weight.grad().sizes(), weight.sizes());
+}
+
 TEST(Conv2d, TakesGroupsOfOneImageAndOfAnEmptyBatch) {
   const Tensor image = varied({4, 5, 4});
   const Tensor weight = varied_leaf({6, 2, 2, 3}, 1);

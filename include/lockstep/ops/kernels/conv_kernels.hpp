@@ -142,6 +142,7 @@ struct ConvCall {
   bool by_tiles = false;
 
   void operator()() const {
+    if (out.size == 0) return;  // however many images
     if constexpr (std::is_same_v<T, float>) {
       if (by_tiles) {
         return conv_tiles(pass, g, first.data, second.data, bias.data, work.data, out.data);
