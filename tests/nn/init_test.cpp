@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/init.hpp>
@@ -199,6 +200,23 @@ TEST_F(Init, RefusesBadArguments) {
   EXPECT_THROW(init::xavier_normal_(tensor, -1), ValueError);
   EXPECT_THROW(init::normal_(zeros({2}, {.dtype = Dtype::i64})), DtypeError);
   EXPECT_EQ(values_of(tensor), (std::vector<double>{0, 0, 0, 0}));
+}
+
+// As the members of Tensor that change its elements (ops/inplace.hpp).
+TEST_F(Init, RefusesATensorThatCannotBeChanged) {
+  const Tensor repeated = zeros({1, 3}).expand({2, 3});
+  EXPECT_THROW(init::normal_(repeated), ValueError);
+  EXPECT_THROW(init::ones_(repeated), ValueError);
+  Tensor made;
+  {
+    const InferenceModeGuard guard;
+    made = zeros({3});
+    init::zeros_(made);
+  }
+  EXPECT_THROW(init::uniform_(made), AutogradError);
+  EXPECT_THROW(init::ones_(made), AutogradError);
+  EXPECT_EQ(values_of(repeated), std::vector<double>(6, 0));
+  EXPECT_EQ(values_of(made), std::vector<double>(3, 0));
 }
 
 }  // namespace init_test

@@ -17,8 +17,9 @@
 //
 // **Torch counterpart.** torch.nn.init.
 // **Threads and exceptions.** A DtypeError for random values in a tensor of integers, and for
-// bounds that the tensor's dtype does not reach, a ValueError for an argument outside its range;
-// the tensor is then as it was.
+// bounds that the tensor's dtype does not reach, a ValueError for an argument outside its range and
+// for a tensor of which several elements are one in memory, an AutogradError for an inference
+// tensor outside inference mode; the tensor is then as it was.
 namespace lockstep::nn::init {
 
 // Which of a weight's connections decide its scale: the inputs, so that values keep their variance

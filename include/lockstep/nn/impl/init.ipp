@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/finite.hpp>
 #include <lockstep/nn/init.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -15,6 +17,13 @@
 
 namespace lockstep::detail {
 
+inline const Tensor& overwrite(const char* operation, const Tensor& tensor, const Tensor& values) {
+  const NoGradGuard guard;
+  check_changeable(tensor, operation);
+  copy_into(tensor, values);
+  return tensor;
+}
+
 template <class Draw>
 const Tensor& fill_with(const char* operation, const Tensor& tensor, Generator& generator,
                         Draw draw) {
@@ -25,8 +34,7 @@ const Tensor& fill_with(const char* operation, const Tensor& tensor, Generator& 
   with_random_bits(generator, tensor.device(), [&](RandomBits bits) {
     for (std::int64_t i = 0; i < values.numel(); ++i) data[i] = draw(bits);
   });
-  copy_into(tensor, values);
-  return tensor;
+  return overwrite(operation, tensor, values);
 }
 
 // Kaiming's deviation: gain / √fan (He et al., 2015, equations 10 and 14).
@@ -96,13 +104,11 @@ LOCKSTEP_INLINE const Tensor& normal_(const Tensor& tensor, double mean, double 
 }
 
 LOCKSTEP_INLINE const Tensor& zeros_(const Tensor& tensor) {
-  detail::copy_into(tensor, zeros(tensor.sizes(), tensor.options()));
-  return tensor;
+  return detail::overwrite("zeros_", tensor, zeros(tensor.sizes(), tensor.options()));
 }
 
 LOCKSTEP_INLINE const Tensor& ones_(const Tensor& tensor) {
-  detail::copy_into(tensor, ones(tensor.sizes(), tensor.options()));
-  return tensor;
+  return detail::overwrite("ones_", tensor, ones(tensor.sizes(), tensor.options()));
 }
 
 LOCKSTEP_INLINE const Tensor& kaiming_uniform_(const Tensor& tensor, double a, FanMode mode,
