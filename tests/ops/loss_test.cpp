@@ -325,6 +325,18 @@ TEST(SmoothL1Loss, WithoutBetaIsL1Loss) {
   const Tensor target = varied({5}, 1);
   EXPECT_EQ(smooth_l1_loss(x, target, Reduction::none, 0).to_vector<double>(),
             l1_loss(x, target, Reduction::none).to_vector<double>());
+  expect_error<ShapeError>([&] { smooth_l1_loss(x, varied({1}), Reduction::mean, 0); },
+                           {"smooth_l1_loss", "[5]", "[1]"});
+  const Tensor narrow = x.to(Dtype::f32), same = narrow.detach();
+  EXPECT_EQ(smooth_l1_loss(narrow, same, Reduction::sum, 1e-50).item(), 0);  // of f32 no number
+}
+
+TEST(SmoothL1Loss, WithAnInfiniteBetaIsZero) {
+  const Tensor x = tensor<double>({1, -3, 0}).requires_grad_();
+  const Tensor y = smooth_l1_loss(x, zeros_like(x), Reduction::none, HUGE_VAL);
+  y.sum().backward();
+  EXPECT_EQ(y.to_vector<double>(), std::vector<double>(3, 0));
+  EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(3, 0));
 }
 
 // Where a logarithm is infinite, and where the derivative of |x| is not that of the loss.

@@ -291,10 +291,11 @@ LOCKSTEP_INLINE Tensor l1_loss(const Tensor& input, const Tensor& target, Reduct
 LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
                                       Reduction reduction, double beta) {
   check<ValueError>(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
-  if (beta == 0) return l1_loss(input, target, reduction);
   return detail::loss_of_pairs(
-      "smooth_l1_loss", input, target, reduction,
-      [beta](const Tensor& x, const Tensor& y) { return apply(detail::SmoothAbsOp{beta}, x - y); });
+      "smooth_l1_loss", input, target, reduction, [beta](const Tensor& x, const Tensor& y) {
+        const bool is_zero = x.dtype() == Dtype::f32 ? static_cast<float>(beta) == 0 : beta == 0;
+        return is_zero ? abs(x - y) : apply(detail::SmoothAbsOp{beta}, x - y);
+      });
 }
 
 LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
