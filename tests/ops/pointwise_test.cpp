@@ -88,6 +88,18 @@ TEST(Pointwise, PowersByProductsAndRootsAreTorchs) {
   EXPECT_EQ(pow(tensor({3.0F}).to(Dtype::bf16), 3).to(Dtype::f32).item<float>(), 27);
 }
 
+// In f32 these are 1 and 2, and less 1 they would be neither 0 nor 1.
+TEST(Pointwise, GradientsOfPowersAreOfTheExponentThatWasComputedWith) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16}) {
+    for (const auto& [exponent, slope] :
+         std::map<double, float>{{1 + 0x1p-52, 1}, {2 + 1e-7, -4}}) {
+      const Tensor x = full({3}, -2, dtype).requires_grad_();
+      pow(x, exponent).sum().backward();
+      EXPECT_EQ(x.grad().to(Dtype::f32).to_vector<float>(), std::vector<float>(3, slope));
+    }
+  }
+}
+
 TEST(Pointwise, SignsAndNans) {
   const Tensor x = tensor({-2.0F, 0.0F, 3.0F});
   EXPECT_EQ(relu(x).to_vector<float>(), (std::vector<float>{0, 0, 3}));

@@ -34,7 +34,8 @@ Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 // **Backward.** 0 at 0.
 Tensor abs(const Tensor& x);
 Tensor square(const Tensor& x);
-// x to the power of the exponent; to that of ½ it is sqrt(x), as in torch, and so NaN of −∞.
+// x to the power of the exponent, which is rounded to the dtype that is computed in; to that of ½
+// it is sqrt(x), as in torch, and so NaN of −∞.
 Tensor pow(const Tensor& x, double exponent);
 // The nearest to x of the numbers from `min` to `max`; without one of them, that side is open. If
 // `min` is the greater one, all elements are `max`.

@@ -193,7 +193,9 @@ struct PowOp {
   Tensor forward(const Tensor& input) {
     x = input;
     return compute_elements(input.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(input, Pow<T>{static_cast<T>(exponent)});
+      const Pow<T> power{static_cast<T>(exponent)};
+      exponent = static_cast<double>(power.exponent);  // or that of the gradient might not fit it
+      return map<T, T>(input, power);
     });
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
