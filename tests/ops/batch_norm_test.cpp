@@ -282,6 +282,7 @@ TEST(BatchNorm, NamesWhatDoesNotFit) {
   expect_error<ShapeError>([&] { batch_norm(x, three, three, three, two); }, {"bias", "[2]"});
   expect_error<ValueError>([&] { batch_norm(x, {}, {}); }, {"running_mean", "training is false"});
   expect_error<ValueError>([&] { batch_norm(x, three, {}, {}, {}, true); }, {"both or none"});
+  expect_error<ValueError>([&] { batch_norm(x, {}, {}, {}, {}, true, 0.1, -1); }, {"eps", "-1"});
   expect_error<DtypeError>([&] { batch_norm(x, three, three, ones({3}, {.device = "cpu:0"})); },
                            {"weight", "f32", "f64"});
   expect_error<DeviceError>(

@@ -52,8 +52,8 @@ using StatisticsSource = std::function<std::optional<BatchStatistics>(const Tens
 // **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
 // running statistics are changed in place, unrecorded.
 // **Threads and exceptions.** A ValueError for one value per channel in training (where replicas
-// are synchronized: in all of them together), and where running statistics are missing. A
-// ShapeError, DtypeError or DeviceError names the tensor that does not fit.
+// are synchronized: in all of them together), where running statistics are missing, and for a
+// negative eps. A ShapeError, DtypeError or DeviceError names the tensor that does not fit.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                   double momentum = 0.1, double eps = 1e-5);

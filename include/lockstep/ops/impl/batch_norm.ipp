@@ -257,6 +257,7 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
       running.mean.defined() == running.var.defined() && (training || running.mean.defined()),
       "batch_norm: expected running_mean and running_var to be defined when "
       "training is false, and both or none when it is true");
+  check<ValueError>(eps >= 0, "batch_norm: expected an eps of at least 0, got ", eps);
   const Shape channels{x.size(1)};
   check_norm_operand("batch_norm", "running_mean", running.mean, x, channels);
   check_norm_operand("batch_norm", "running_var", running.var, x, channels);
