@@ -303,6 +303,19 @@ TEST(Conv2d, TakesOneImageAndAnEmptyBatch) {
   none.backward(none.detach());
   EXPECT_EQ(leaf.grad().to_vector<double>(), std::vector<double>(24, 0));
   EXPECT_EQ(bias.grad().to_vector<double>(), std::vector<double>(3, 0));
+
+  // Not even of images that are larger than the memory.
+  const std::int64_t great = std::int64_t{1} << 24;
+  const TensorOptions f32{.dtype = Dtype::f32};
+  for (const std::int64_t groups : {1, 2}) {
+    const Tensor w = ones({2, 2 / groups, 3, 3}, f32).requires_grad_();
+    const Tensor x = zeros({0, 2, great, great}, f32).requires_grad_();
+    const Tensor empty = conv2d(x, w, {}, 1, 1, 1, groups);
+    EXPECT_EQ(empty.sizes(), x.sizes());
+    empty.backward(empty.detach());
+    EXPECT_EQ(w.grad().to_vector<float>(),
+              std::vector<float>(static_cast<std::size_t>(w.numel()), 0));
+  }
 }
 
 TEST(Conv2d, TakesAStrideLongerThanTheImage) {

@@ -9,6 +9,10 @@
 // The sizes of a convolution, and which elements meet in it.
 namespace lockstep::detail {
 
+// The gradient of the images is a convolution itself, of that of the output with the kernels turned
+// round, if the stride is 1.
+enum class ConvPass : std::uint8_t { forward, input_grad, weight_grad };
+
 struct ConvGeometry {
   std::int64_t batch, in_channels, in_height, in_width;
   std::int64_t out_channels, kernel_height, kernel_width;
@@ -63,15 +67,15 @@ struct ConvGeometry {
   }
   // The host's work space begins with the columns of one group of these images. What comes behind
   // begins a cache line, too.
-  std::int64_t columns_size() const {
-    return is_direct() ? 0 : whole_lines(patch() * images_at_once() * pixels());
-  }
+  std::int64_t columns_size() const { return whole_lines(patch() * images_at_once() * pixels()); }
   // The size of the results of several images side by side; 0 for a single image.
   std::int64_t results_size() const {
-    return is_direct() || images_at_once() == 1 ? 0 : whole_lines(images_at_once() * result());
+    return images_at_once() == 1 ? 0 : whole_lines(images_at_once() * result());
   }
   // The size of the gradient of the weight, of every group as [patch, channels].
-  std::int64_t transposed_size() const { return is_direct() ? 0 : patch() * out_channels; }
+  std::int64_t transposed_size(ConvPass pass) const {
+    return pass == ConvPass::weight_grad ? patch() * out_channels : 0;
+  }
 
  private:
   static std::int64_t whole_lines(std::int64_t elements) { return (elements + 15) / 16 * 16; }

@@ -61,11 +61,15 @@ struct ConvOp {
     return compute_elements(left.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_at(std::exchange(slot, nullptr), {&left, &right}, stream,
                             result_shape(pass, g), dtype_of<T>);
-      const std::int64_t tiles = std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
-      std::int64_t size = g.columns_size() + g.results_size();
-      if (pass == ConvPass::weight_grad) size += g.transposed_size();
-      if (g.is_direct()) size = DirectConv<T>::size(g);
-      const Tensor work = workspace(stream, tiles > 0 ? tiles : size, dtype_of<T>);
+      std::int64_t tiles = 0;
+      std::int64_t size = 0;
+      if (g.batch > 0 && out.numel() > 0) {  // else an image may be larger than the memory
+        if constexpr (std::is_same_v<T, float>) tiles = conv_tiles_size(pass, g);
+        size = tiles > 0       ? tiles
+               : g.is_direct() ? DirectConv<T>::size(g)
+                               : g.columns_size() + g.results_size() + g.transposed_size(pass);
+      }
+      const Tensor work = workspace(stream, size, dtype_of<T>);
       launch_call(stream,
                   ConvCall<T, pass>{input<T>(*in), input<T>(*other), optional_input<T>(*add),
                                     output<T>(work, stream), output<T>(out, stream), g, tiles > 0});

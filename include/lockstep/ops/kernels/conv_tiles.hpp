@@ -11,10 +11,6 @@
 // below an image is left out.
 namespace lockstep::detail {
 
-// The passes that tiles may compute. The gradient of the images is a convolution itself, of that of
-// the output with the kernels turned round, if the stride is 1.
-enum class ConvPass : std::uint8_t { forward, input_grad, weight_grad };
-
 // The floats of work space that a pass needs by tiles; 0 if it is not computed by them, since this
 // machine has none or the sizes would waste too much of them.
 std::int64_t conv_tiles_size(ConvPass pass, const ConvGeometry& g);
