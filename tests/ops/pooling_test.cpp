@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/pooling.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
@@ -45,6 +48,28 @@ std::vector<Case> cases() {
   };
 }
 
+// Rows of as many windows as are taken at once, of more and of fewer, with a rest at either end.
+std::vector<Case> wide_cases() {
+  std::vector<Case> all;
+  for (const std::int64_t width : {4, 5, 8, 9, 11, 16, 17, 19, 30, 37}) {
+    for (const std::int64_t stride : {1, 2, 3}) {
+      all.push_back({{2, 5, width}, {2, 3}, stride, {1, 1}});
+      all.push_back({{1, 4, width}, {3, 2}, stride});
+      all.push_back({{1, 2, width}, {1, 4}, {1, stride}, {0, 2}});
+    }
+  }
+  return all;
+}
+
+// Multiples of 1/4 below 8, many of them equal, so that sums are exact in f32, too.
+Tensor quarters(const Shape& shape) {
+  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<double>(i * 37 % 61 % 31) / 4;
+  }
+  return from_values(values, shape, Device("cpu:0"));
+}
+
 Tensor by_definition(const Case& c, const Tensor& x) {
   const std::int64_t height = x.size(-2);
   const std::int64_t width = x.size(-1);
@@ -79,6 +104,21 @@ TEST(MaxPool2d, AgreesWithTheDefinition) {
     const Tensor expected = by_definition(c, x);
     EXPECT_EQ(y.sizes(), expected.sizes()) << c.x;
     EXPECT_EQ(y.to_vector<double>(), expected.to_vector<double>()) << c.x;
+  }
+}
+
+TEST(MaxPool2d, AgreesWithTheDefinitionInWideRows) {
+  for (const Case& c : wide_cases()) {
+    const Tensor x = quarters(c.x);
+    const std::vector<double> expected = by_definition(c, x).to_vector<double>();
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32}) {
+      const Tensor leaf = x.to(dtype).detach().requires_grad_();
+      const Tensor y = max_pool2d(leaf, c.kernel, c.stride, c.padding);
+      EXPECT_EQ(y.to(Dtype::f64).to_vector<double>(), expected) << c.x << dtype;
+      // Each result's gradient goes to an element that has its value.
+      y.backward(ones(y.sizes(), y.options()));
+      EXPECT_EQ((leaf.grad() * leaf.detach()).sum().item(), y.detach().sum().item()) << c.x;
+    }
   }
 }
 
@@ -125,6 +165,17 @@ TEST(MaxPool2d, LetsANanWinWhereverItLies) {
   EXPECT_EQ(best.to_vector<float>()[1], 6);
   best.backward(ones({1, 2, 1, 1}));
   EXPECT_EQ(two.grad().to_vector<float>(), (std::vector<float>{0, 0, 1, 0, 0, 0, 0, 1}));
+}
+
+TEST(MaxPool2d, LetsANanWinInManyWindowsAtOnce) {
+  std::vector<float> values(20, 1);
+  values[7] = kNan;
+  const Tensor x = from_values(values, {1, 1, 20}, Device("cpu:0")).requires_grad_();
+  const Tensor y = max_pool2d(x, {1, 3}, 1);
+  y.backward(ones(y.sizes(), y.options()));
+  const std::vector<float> best = y.to_vector<float>();
+  for (std::size_t i = 0; i < best.size(); ++i) EXPECT_EQ(std::isnan(best[i]), i >= 5 && i <= 7);
+  EXPECT_EQ(x.grad().to_vector<float>()[7], 3);
 }
 
 TEST(MaxPool2d, TakesInfinitiesAndPlanesOfThemAlone) {
@@ -187,6 +238,18 @@ TEST(AvgPool2d, AgreesWithTheDefinition) {
       const Tensor x = varied(c.x);
       const Tensor y = avg_pool2d(x, c.kernel, c.stride, c.padding, count_include_pad);
       EXPECT_TRUE(all_close(y, mean_by_definition(c, x, count_include_pad), 1e-14)) << c.x;
+    }
+  }
+  for (const Case& c : wide_cases()) {
+    const Tensor x = quarters(c.x);
+    const Tensor f32 = x.to(Dtype::f32);
+    for (const bool count_include_pad : {true, false}) {
+      const Tensor expected = mean_by_definition(c, x, count_include_pad);
+      const auto means = [&](const Tensor& of) {
+        return avg_pool2d(of, c.kernel, c.stride, c.padding, count_include_pad).to(Dtype::f64);
+      };
+      EXPECT_TRUE(all_close(means(x), expected, 1e-14)) << c.x;
+      EXPECT_TRUE(all_close(means(f32), expected, 1e-6)) << c.x;
     }
   }
   EXPECT_EQ(avg_pool2d(varied({1, 2, 6, 6}), {2, 3}).sizes(), (Shape{1, 2, 3, 2}));

@@ -4,7 +4,11 @@
 #include <lockstep/backend/launch.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -56,6 +60,52 @@ LOCKSTEP_HD void pool_greatest(const PoolGeometry& g, const T* plane, const Pool
   at = static_cast<std::int32_t>(found);
 }
 
+inline constexpr std::size_t kWidePoolLanes = __BIGGEST_ALIGNMENT__ > 16 ? 32 : 16;
+
+// The elements at one place of windows side by side, as many as a vector of so many bytes has.
+template <class T, std::size_t bytes>
+struct PoolLanes {
+  static constexpr std::int64_t kCount = bytes / sizeof(T);
+  using Values [[gnu::vector_size(bytes)]] = T;
+  using Integer = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  using Integers [[gnu::vector_size(bytes)]] = Integer;
+
+  static void load(const T* from, std::int64_t stride, Values& to) {
+    std::memcpy(&to, from, sizeof to);
+    if (stride == 1) return;
+    Values rest;  // from the last element on, since there may be none behind the last window's
+    std::memcpy(&rest, from + kCount - 1, sizeof rest);
+    if constexpr (kCount == 8) {
+      to = __builtin_shufflevector(to, rest, 0, 2, 4, 6, 9, 11, 13, 15);
+    } else if constexpr (kCount == 4) {
+      to = __builtin_shufflevector(to, rest, 0, 2, 5, 7);
+    } else {
+      to = __builtin_shufflevector(to, rest, 0, 3);
+    }
+  }
+};
+
+// Calls block(lanes, x) for the windows of a row, as many as there are lanes from x on, if they
+// reach into no padding, some of them twice; and one(x) for each that is left.
+template <class T, class Block, class One>
+void for_each_window(const PoolGeometry& g, const Block& block, const One& one) {
+  std::int64_t x = 0;
+  const auto blocks = [&](auto lanes, std::int64_t end) {
+    if (end - x < lanes.kCount) return;
+    for (; x < end; x += lanes.kCount) block(lanes, std::min(x, end - lanes.kCount));
+    x = end;
+  };
+  const std::int64_t room = g.in_width + g.padding_width - g.kernel_width;
+  if (g.stride_width <= 2 && room >= 0) {
+    const std::int64_t begin = (g.padding_width + g.stride_width - 1) / g.stride_width;
+    const std::int64_t end = std::min(room / g.stride_width + 1, g.out_width);
+    for (; x < std::min(begin, g.out_width); ++x) one(x);
+    blocks(PoolLanes<T, kWidePoolLanes>(), end);
+    blocks(PoolLanes<T, 16>(), end);
+  }
+  for (; x < g.out_width; ++x) one(x);
+}
+
 // The greatest element of each window and its place in its plane.
 template <class T>
 struct MaxPoolCall {
@@ -65,31 +115,34 @@ struct MaxPoolCall {
   PoolGeometry g;
 
   void operator()() const {
-    const bool halves = g.kernel_height == 2 && g.kernel_width == 2 && g.stride_height == 2 &&
-                        g.stride_width == 2 && g.padding_height == 0 && g.padding_width == 0;
+    const bool of_pairs = g.kernel_height == 2 && g.kernel_width == 2 && g.stride_width == 2 &&
+                          g.padding_height == 0 && g.padding_width == 0;
     const T* plane = in.data;
     T* to = out.data;
     std::int32_t* index = indices.data;
-    for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_height * g.in_width) {
+    for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_plane()) {
       for (std::int64_t y = 0; y < g.out_height; ++y, to += g.out_width, index += g.out_width) {
-        if (halves) {
-          row_of_halves(plane, y, to, index);
+        if (of_pairs) {
+          row_of_pairs(plane, y, to, index);
         } else {
-          for (std::int64_t x = 0; x < g.out_width; ++x) {
-            pool_greatest(g, plane, g.window(y, x), to[x], index[x]);
-          }
+          for_each_window<T>(
+              g,
+              [&](auto lanes, std::int64_t x) {
+                find_greatest(lanes, plane, g.window(y, x), to + x, index + x);
+              },
+              [&](std::int64_t x) { pool_greatest(g, plane, g.window(y, x), to[x], index[x]); });
         }
       }
     }
   }
 
  private:
-  // Windows of 2 × 2 side by side.
-  void row_of_halves(const T* plane, std::int64_t y, T* to, std::int32_t* index) const {
+  // Windows of 2 × 2 side by side, of which compilers make vectors.
+  void row_of_pairs(const T* plane, std::int64_t y, T* to, std::int32_t* index) const {
     const auto width = static_cast<std::int32_t>(g.in_width);
-    const auto first = static_cast<std::int32_t>(2 * y * g.in_width);
-    const auto count = static_cast<std::int32_t>(g.out_width);
+    const auto first = static_cast<std::int32_t>(y * g.stride_height * g.in_width);
     const T* const upper = plane + first;
+    const auto count = static_cast<std::int32_t>(g.out_width);
     const T* const lower = upper + width;
     LOCKSTEP_INDEPENDENT
     for (std::int32_t x = 0; x < count; ++x) {
@@ -107,6 +160,34 @@ struct MaxPoolCall {
       to[x] = best;
       index[x] = at;
     }
+  }
+
+  // As pool_greatest, but begins with less than any element, at the first one's place.
+  template <class Lanes>
+  void find_greatest(Lanes, const T* plane, const PoolWindow& first, T* to,
+                     std::int32_t* index) const {
+    using Values = typename Lanes::Values;
+    using Integer = typename Lanes::Integer;
+    using Integers = typename Lanes::Integers;
+    Integers steps;
+    for (std::int64_t i = 0; i < Lanes::kCount; ++i) {
+      steps[i] = static_cast<Integer>(i * g.stride_width);
+    }
+    Values best = Values{} - std::numeric_limits<T>::infinity();
+    Integers at = steps + static_cast<Integer>(first.top * g.in_width + first.left);
+    for (std::int64_t row = first.top; row < first.bottom; ++row) {
+      for (std::int64_t col = first.left; col < first.right; ++col) {
+        const auto place = static_cast<Integer>(row * g.in_width + col);
+        Values value;
+        Lanes::load(plane + place, g.stride_width, value);
+        const Integers beats = (value > best) | (value != value);
+        best = __builtin_bit_cast(Values, (beats & __builtin_bit_cast(Integers, value)) |
+                                              (~beats & __builtin_bit_cast(Integers, best)));
+        at = (beats & (steps + place)) | (~beats & at);
+      }
+    }
+    std::memcpy(to, &best, sizeof best);
+    for (std::int64_t i = 0; i < Lanes::kCount; ++i) index[i] = static_cast<std::int32_t>(at[i]);
   }
 };
 
@@ -164,12 +245,28 @@ struct AvgPoolCall {
     const T* plane = in.data;
     T* to = out.data;
     for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_plane()) {
-      for (std::int64_t y = 0; y < g.out_height; ++y) {
-        for (std::int64_t x = 0; x < g.out_width; ++x) {
-          *to++ = pool_mean(g, include_pad, plane, g.window(y, x));
-        }
+      for (std::int64_t y = 0; y < g.out_height; ++y, to += g.out_width) {
+        for_each_window<T>(
+            g,
+            [&](auto lanes, std::int64_t x) { find_means(lanes, plane, g.window(y, x), to + x); },
+            [&](std::int64_t x) { to[x] = pool_mean(g, include_pad, plane, g.window(y, x)); });
       }
     }
+  }
+
+ private:
+  template <class Lanes>
+  void find_means(Lanes, const T* plane, const PoolWindow& first, T* to) const {
+    typename Lanes::Values sum = {};
+    for (std::int64_t row = first.top; row < first.bottom; ++row) {
+      for (std::int64_t col = first.left; col < first.right; ++col) {
+        typename Lanes::Values value;
+        Lanes::load(plane + row * g.in_width + col, g.stride_width, value);
+        sum += value;
+      }
+    }
+    sum *= pool_weight<T>(g, include_pad, first);
+    std::memcpy(to, &sum, sizeof sum);
   }
 };
 
