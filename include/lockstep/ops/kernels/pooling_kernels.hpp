@@ -60,7 +60,8 @@ LOCKSTEP_HD void pool_greatest(const PoolGeometry& g, const T* plane, const Pool
   at = static_cast<std::int32_t>(found);
 }
 
-inline constexpr std::size_t kWidePoolLanes = __BIGGEST_ALIGNMENT__ > 16 ? 32 : 16;
+// Of the wider vectors that the host pools by; rows that are too short for them have those of 16.
+inline constexpr std::size_t kPoolBytes = __BIGGEST_ALIGNMENT__ > 16 ? 32 : 16;
 
 // The elements at one place of windows side by side, as many as a vector of so many bytes has.
 template <class T, std::size_t bytes>
@@ -100,7 +101,7 @@ void for_each_window(const PoolGeometry& g, const Block& block, const One& one) 
     const std::int64_t begin = (g.padding_width + g.stride_width - 1) / g.stride_width;
     const std::int64_t end = std::min(room / g.stride_width + 1, g.out_width);
     for (; x < std::min(begin, g.out_width); ++x) one(x);
-    blocks(PoolLanes<T, kWidePoolLanes>(), end);
+    blocks(PoolLanes<T, kPoolBytes>(), end);
     blocks(PoolLanes<T, 16>(), end);
   }
   for (; x < g.out_width; ++x) one(x);
