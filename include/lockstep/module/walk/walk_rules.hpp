@@ -301,10 +301,9 @@ consteval void require_no_hidden_parameters() {
     static_assert(
         !PartOfModule<typename Pointee<Plain>::type>,
         "lockstep: a raw pointer or std::reference_wrapper to a module or parameter, or a "
-        "std::span "
-        "of such, does not own it, and it would be neither found nor moved nor replicated: hold it "
-        "by value (a copy shares its parameters) or in std::shared_ptr; if it is no part of this "
-        "module, leave it out in a public static member template visit_members "
+        "std::span of such, does not own it, and it would be neither found nor moved nor "
+        "replicated: hold it by value (a copy shares its parameters) or in std::shared_ptr; if it "
+        "is no part of this module, leave it out in a public static member template visit_members "
         "(examples/guides/your_own.md)");
   } else if constexpr (holds_only<Plain>) {
     NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
