@@ -48,11 +48,17 @@ struct PaddedPlane {
   // Writes a channel into the plane, whose padding is there already.
   template <class T>
   void fill(const ConvGeometry& g, const T* channel, T* plane) const {
-    for_each_run(g, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-      if (g.stride_width == 1) return copy_run(channel + from, plane + to, count);
-      if (g.stride_width == 2) return take<2>(channel + from, plane + to, count);
-      for (std::int64_t x = 0; x < count; ++x) plane[to + x] = channel[from + x * g.stride_width];
-    });
+    const std::int64_t step = g.stride_width;
+    if (step == 1) {  // by itself, so that a run of few elements costs little more than they do
+      for_each_run(g, [=](std::int64_t from, std::int64_t to, std::int64_t count) {
+        copy_run(channel + from, plane + to, count);
+      });
+    } else {
+      for_each_run(g, [=](std::int64_t from, std::int64_t to, std::int64_t count) {
+        if (step == 2) return take<2>(channel + from, plane + to, count);
+        for (std::int64_t x = 0; x < count; ++x) plane[to + x] = channel[from + x * step];
+      });
+    }
   }
 
   // Writes what the plane has of a channel into it.
@@ -78,14 +84,16 @@ struct PaddedPlane {
   void for_each_run(const ConvGeometry& g, const Run& run) const {
     const std::int64_t rows = std::min(g.in_height, g.padded_rows() - g.padding_height);
     const std::int64_t columns = std::min(g.in_width, g.padded_width() - g.padding_width);
-    for (std::int64_t first = 0; first < std::min(g.stride_width, columns); ++first) {
-      const std::int64_t count = (columns - first + g.stride_width - 1) / g.stride_width;
+    const std::int64_t step = g.stride_width, line = g.in_width, next = row;
+    for (std::int64_t first = 0; first < std::min(step, columns); ++first) {
+      const std::int64_t count = step == 1 ? columns : (columns - first + step - 1) / step;
       const std::int64_t to = g.padding_height * row + column(g, first + g.padding_width);
-      for (std::int64_t y = 0; y < rows; ++y) run(y * g.in_width + first, to + y * row, count);
+      for (std::int64_t y = 0; y < rows; ++y) run(y * line + first, to + y * next, count);
     }
   }
 
   std::int64_t column(const ConvGeometry& g, std::int64_t column) const {
+    if (g.stride_width == 1) return column;  // divisions take as long as a small plane's copy
     return column % g.stride_width * every + column / g.stride_width;
   }
 };

@@ -16,13 +16,17 @@
 namespace lockstep::detail {
 
 // The sum of term(i) for each i below `count`, in an order that the count alone decides: several
-// sums side by side, since in a single one each addition would wait for the one before.
-template <class Term>
+// sums side by side, since in a single one each addition would wait for the one before. `kPairs`:
+// twice as many, which pays for many terms.
+template <bool kPairs = false, class Term>
 auto sum_of_terms(std::size_t count, Term term) {
   constexpr std::size_t kLanes = 8;
+  if constexpr (!kPairs) {
+    if (count >= 16 * kLanes) return sum_of_terms<true>(count, term);
+  }
   std::array<decltype(term(count)), kLanes> lanes{};
   std::size_t i = 0;
-  if (count >= 8 * kLanes) {  // fewer terms would not pay for the lanes' own sums
+  if constexpr (kPairs) {
     auto more = lanes;
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
       for (std::size_t l = 0; l < kLanes; ++l) {
