@@ -112,8 +112,7 @@ struct Ziggurat {
 };
 
 LOCKSTEP_INLINE double normal_of(RandomBits bits) {
-  static const Ziggurat& ziggurat = never_destroyed<Ziggurat>();
-  const auto& [edge, height] = ziggurat;
+  const auto& [edge, height] = never_destroyed<Ziggurat>();
   while (true) {
     const std::uint64_t draw = bits();
     const std::size_t layer = draw % Ziggurat::kLayers;
