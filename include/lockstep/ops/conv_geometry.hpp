@@ -9,8 +9,8 @@
 // The sizes of a convolution, and which elements meet in it.
 namespace lockstep::detail {
 
-// The gradient of the images is a convolution itself, of that of the output with the kernels turned
-// round, if the stride is 1.
+// What a convolution computes: its result, or a gradient. That of the images is a convolution
+// itself, of that of the output with the kernels turned round, if the stride is 1.
 enum class ConvPass : std::uint8_t { forward, input_grad, weight_grad };
 
 struct ConvGeometry {
@@ -38,6 +38,10 @@ struct ConvGeometry {
   std::int64_t padded_width() const {
     return (out_width - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
   }
+  // The rows and columns of an image that the kernel sees; less than 1 where it sees padding alone.
+  std::int64_t seen_rows() const { return std::min(in_height, padded_rows() - padding_height); }
+  std::int64_t seen_columns() const { return std::min(in_width, padded_width() - padding_width); }
+
   // Whether padded images are nearly all padding, as a great dilation or stride makes them: they
   // may be too large for the memory then, and their size for a number.
   bool is_mostly_padding() const {

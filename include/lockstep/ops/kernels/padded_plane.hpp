@@ -82,8 +82,8 @@ struct PaddedPlane {
   // `stride_width` apart in the channel.
   template <class Run>
   void for_each_run(const ConvGeometry& g, const Run& run) const {
-    const std::int64_t rows = std::min(g.in_height, g.padded_rows() - g.padding_height);
-    const std::int64_t columns = std::min(g.in_width, g.padded_width() - g.padding_width);
+    const std::int64_t rows = g.seen_rows();
+    const std::int64_t columns = g.seen_columns();
     const std::int64_t step = g.stride_width, line = g.in_width, next = row;
     for (std::int64_t first = 0; first < std::min(step, columns); ++first) {
       const std::int64_t count = step == 1 ? columns : (columns - first + step - 1) / step;

@@ -210,8 +210,8 @@ class WeightTiles {
 
   void pad(const float* from, float* turned, float* to) const {
     tiles::transpose(from, g.plane(), g.group_in(), g.plane(), turned, g.group_in());
-    const std::int64_t rows = std::min(g.in_height, g.padded_rows() - g.padding_height);
-    const std::int64_t columns = std::min(g.in_width, g.padded_width() - g.padding_width);
+    const std::int64_t rows = g.seen_rows();
+    const std::int64_t columns = g.seen_columns();
     to += g.padding_height * row_ + g.padding_width * g.group_in();
     for (std::int64_t y = 0; y < rows; ++y, turned += g.in_width * g.group_in(), to += row_) {
       std::copy_n(turned, std::max<std::int64_t>(columns, 0) * g.group_in(), to);
