@@ -65,7 +65,7 @@ class Node : detail::NonCopyable {
   // Called with the gradients of the inputs before they go anywhere else; null for none. Those of a
   // leaf are the leaf's. Guarded by a mutex of grad_hooks.ipp.
   std::shared_ptr<const detail::GradientHooks> gradient_hooks;
-  std::atomic<bool> has_gradient_hooks{false};
+  std::atomic<bool> has_gradient_hooks{false};  // read without the mutex
 
  protected:
   void set_num_inputs(std::size_t count) { num_inputs_ = count; }

@@ -15,7 +15,7 @@ struct Division {
   std::size_t quotient, remainder;
 };
 
-// (nvcc divides numbers of 32 bits, which a GPU does several times as fast, where they are.)
+// nvcc itself asks whether both have 32 bits, which a GPU divides several times as fast.
 LOCKSTEP_HD inline Division divided(std::size_t number, std::size_t by) {
   return {number / by, number % by};
 }

@@ -167,6 +167,7 @@ struct MseLossOp {
   }
 };
 
+// smooth_l1_loss of the difference.
 struct SmoothAbsOp {
   static constexpr const char* name = "smooth_l1_loss";
   double beta;
@@ -293,6 +294,7 @@ LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
   check<ValueError>(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
   return detail::loss_of_pairs(
       "smooth_l1_loss", input, target, reduction, [beta](const Tensor& x, const Tensor& y) {
+        // SmoothAbs divides by it, in x's dtype, of which it may be no number.
         const bool is_zero = x.dtype() == Dtype::f32 ? static_cast<float>(beta) == 0 : beta == 0;
         return is_zero ? abs(x - y) : apply(detail::SmoothAbsOp{beta}, x - y);
       });

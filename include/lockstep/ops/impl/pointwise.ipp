@@ -194,7 +194,7 @@ struct PowOp {
     x = input;
     return compute_elements(input.dtype(), name, [&]<class T>(T) {
       const Pow<T> power{static_cast<T>(exponent)};
-      exponent = static_cast<double>(power.exponent);  // or that of the gradient might not fit it
+      exponent = static_cast<double>(power.exponent);  // the gradient is that of this power
       return map<T, T>(input, power);
     });
   }

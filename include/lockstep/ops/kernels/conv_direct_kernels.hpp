@@ -51,6 +51,7 @@ class DirectConv {
     });
   }
 
+  // Writes the elements of `in_grad` that the kernel sees; it holds zeros.
   void input_grad(const T* grad, const T* weight, T* work, T* in_grad) const {
     T* const results = work + planes();
     std::fill_n(results, g.out_height * width_, T(0));

@@ -157,8 +157,9 @@ LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   if (used) usage_.note_gradient(i);
   if (!synchronizes_) {
     // A parameter that is in no bucket would keep a gradient of this rank's own.
-    if (static_graph_ && used && !usage_.used_anywhere(i))
+    if (static_graph_ && used && !usage_.used_anywhere(i)) {
       guarded([this, i] { fail_unexpected(i); });
+    }
     return;
   }
   check<AutogradError>(failure_.empty(), failure_);
