@@ -19,17 +19,26 @@ template <class Term, class Result>
 void sum_channels(const Axis& axis, Term term, const Result& result) {
   std::array<double, 64> sums;  // as many as stay in the nearest cache
   const std::size_t outer = axis.inner > 0 ? axis.outer : 0;
+  const auto sum_of_four = [&term, next = axis.count](std::size_t row, std::size_t c) {
+    const std::size_t i = row * next + c;
+    return (term(i, c) + term(i + next, c)) + (term(i + 2 * next, c) + term(i + 3 * next, c));
+  };
+  if (axis.inner == 1 && axis.count < 4) {  // too few for a loop over channels
+    for (std::size_t c = 0; c < axis.count; ++c) {
+      double sum = 0;
+      std::size_t o = 0;
+      for (; o + 4 <= outer; o += 4) sum += sum_of_four(o, c);
+      for (; o < outer; ++o) sum += term(o * axis.count + c, c);
+      result(c, sum);
+    }
+    return;
+  }
   for (std::size_t first = 0; first < axis.count; first += sums.size()) {
     const std::size_t count = std::min(sums.size(), axis.count - first);
     sums.fill(0);
     std::size_t o = 0;
     for (; axis.inner == 1 && o + 4 <= outer; o += 4) {  // the sums are read and written once
-      const std::size_t row = o * axis.count + first, next = axis.count;
-      for (std::size_t c = 0; c < count; ++c) {
-        const std::size_t i = row + c, channel = first + c;
-        sums[c] += (term(i, channel) + term(i + next, channel)) +
-                   (term(i + 2 * next, channel) + term(i + 3 * next, channel));
-      }
+      for (std::size_t c = 0; c < count; ++c) sums[c] += sum_of_four(o, first + c);
     }
     for (; o < outer; ++o) {
       const std::size_t row = (o * axis.count + first) * axis.inner;
