@@ -12,7 +12,7 @@ if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.23)
   install(TARGETS lockstep EXPORT lockstep-targets FILE_SET HEADERS FILE_SET special_headers)
 else()
   install(TARGETS lockstep EXPORT lockstep-targets)
-  install(DIRECTORY include/lockstep TYPE INCLUDE FILES_MATCHING PATTERN "*.[hi]pp")
+  install(DIRECTORY include/lockstep TYPE INCLUDE FILES_MATCHING PATTERN "*.[hi]pp" PATTERN "*.inc")
 endif()
 
 install(

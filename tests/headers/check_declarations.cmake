@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # What a file that includes lockstep.hpp reads of lockstep under LOCKSTEP_SEPARATE_COMPILATION: no
-# definitions (*.ipp), and no more than MOST bytes, which is what it costs every file of a program.
+# definitions (*.ipp, *.inc), and no more than MOST bytes, which is what it costs every file of a program.
 #
 #   cmake -D CXX_COMPILER=g++ -D CXX_FLAGS= -D INCLUDE_DIRS=include -D WORK_DIR=dir -D MOST=1000000
 #         -P check_declarations.cmake
@@ -25,7 +25,7 @@ if(NOT headers MATCHES "/lockstep/lockstep\\.hpp")
 endif()
 set(sum 0)
 foreach(header IN LISTS headers)
-  if(header MATCHES "\\.ipp$")
+  if(header MATCHES "\\.(ipp|inc)$")
     message(FATAL_ERROR "${header} is included, where headers are to declare only")
   endif()
   file(SIZE "${header}" size)

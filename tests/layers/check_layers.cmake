@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Checks every header below INCLUDE_DIR/lockstep, and its definitions (impl/*.ipp beside it): it
-# includes only headers that exist, of its own directory or of a lower layer; it has at most 400 lines;
-# lockstep.hpp reaches it; definitions are included by the header that they belong to, alone; whichever
-# header a file includes first, each one is declared before something that it brings needs it; and it
-# comes by config.hpp, which refuses C++17, before it declares anything, as it includes it or another
-# header that does; and no line of it begins with `module` or `import`.
+# Checks every header below INCLUDE_DIR/lockstep, and its definitions (impl/*.ipp beside it, and impl/*.inc,
+# which are included several times): it includes only headers that exist, of its own directory or of a lower
+# layer; it has at most 400 lines; lockstep.hpp reaches it; definitions are included by the header that they
+# belong to, alone; whichever header a file includes first, each one is declared before something that it
+# brings needs it; and it comes by config.hpp, which refuses C++17, before it declares anything, as it
+# includes it or another header that does; and no line of it begins with `module` or `import`.
 #
 #   cmake -D INCLUDE_DIR=include -P check_layers.cmake
 
@@ -56,7 +56,7 @@ endmacro()
 function(layer_name header result)
   string(REPLACE "/impl/" "/" name "${header}")
   string(REGEX REPLACE "^lockstep/([^/]+).*$" "\\1" name "${name}")
-  string(REGEX REPLACE "\\.ipp$" ".hpp" name "${name}")
+  string(REGEX REPLACE "\\.(ipp|inc)$" ".hpp" name "${name}")
   set(${result} "${name}" PARENT_SCOPE)
 endfunction()
 
@@ -66,6 +66,7 @@ file(
   RELATIVE "${INCLUDE_DIR}"
   "${INCLUDE_DIR}/lockstep/*.hpp"
   "${INCLUDE_DIR}/lockstep/*.ipp"
+  "${INCLUDE_DIR}/lockstep/*.inc"
 )
 if(NOT headers)
   message(FATAL_ERROR "No headers below ${INCLUDE_DIR}/lockstep")
@@ -89,7 +90,7 @@ foreach(header IN LISTS headers)
   endif()
 
   # No semicolon or bracket can stand in an include line that matches, so the list is safe.
-  string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]*[>\"]" includes "${text}")
+  string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*(include|define LOCKSTEP_EACH)[ \t]*[<\"][^>\"\n]*[>\"]" includes "${text}")
   string(FIND "${text}" "\nnamespace " end_of_needs)
   string(SUBSTRING "${text}" 0 ${end_of_needs} needs)
   set(includes_of_${header})
@@ -114,6 +115,10 @@ foreach(header IN LISTS headers)
     string(REGEX REPLACE "impl/([^/]+)\\.ipp$" "\\1.hpp" owner "${included}")
     if(included MATCHES "\\.ipp$" AND NOT owner STREQUAL header)
       problem("${header}: includes <${included}>; include <${owner}>, which brings it")
+    endif()
+    string(REGEX REPLACE "(impl/)?([^/]+)\\.(hpp|ipp)$" "impl/\\2.inc" own_functions "${header}")
+    if(line MATCHES "LOCKSTEP_EACH" AND NOT included STREQUAL own_functions)
+      problem("${header}: includes <${included}> by LOCKSTEP_EACH; its own would be <${own_functions}>")
     endif()
     layer_name("${included}" other)
     if(NOT DEFINED rank_of_${other})
@@ -163,7 +168,7 @@ endforeach()
 # A header that stands first is declared when all that it needs has been read, definitions among it: no
 # file of these can need that header, whose second inclusion is empty.
 foreach(first IN LISTS headers)
-  if(first MATCHES "\\.ipp$")
+  if(first MATCHES "\\.(ipp|inc)$")
     continue()
   endif()
   set(pending ${needs_of_${first}})

@@ -12,7 +12,6 @@ namespace lockstep::detail::tiles {
 #if defined(__x86_64__)
 
 using Floats8 [[gnu::vector_size(32)]] = float;
-using Floats16 [[gnu::vector_size(64)]] = float;
 
 // A loop whose arrays become registers. nvcc does not know the pragma; what it compiles is slower.
 #if defined(__CUDACC__)
@@ -21,95 +20,16 @@ using Floats16 [[gnu::vector_size(64)]] = float;
 #define LOCKSTEP_UNROLLED(I, COUNT) _Pragma("GCC unroll 16") for (int I = 0; I < (COUNT); ++(I))
 #endif
 
-// A vector is copied by itself: several together a compiler may copy in narrower ones, and reading
-// a vector that narrower ones have just written waits for them.
-#define LOCKSTEP_TILE(NAME, INSTRUCTIONS, V)                                                     \
-  template <int rows, int segments, int vectors>                                                 \
-  [[gnu::target(INSTRUCTIONS)]] void NAME(const Sum& sum, const Segment* of) {                   \
-    constexpr int lanes = sizeof(V) / sizeof(float);                                             \
-    V sums[segments][rows][vectors];                                                             \
-    LOCKSTEP_UNROLLED(s, segments) {                                                             \
-      LOCKSTEP_UNROLLED(r, rows) {                                                               \
-        const float* const first = sum.initial ? sum.initial : of[s].out + r * sum.out_step;     \
-        LOCKSTEP_UNROLLED(v, vectors) std::memcpy(&sums[s][r][v], first + v * lanes, sizeof(V)); \
-      }                                                                                          \
-    }                                                                                            \
-    const std::int64_t length = sum.length;                                                      \
-    const std::int64_t step = sum.step;                                                          \
-    for (std::int64_t t = 0; t < sum.count; ++t) {                                               \
-      const float* b = sum.panel + sum.terms[t].panel;                                           \
-      const float* a[segments];                                                                  \
-      LOCKSTEP_UNROLLED(s, segments) a[s] = of[s].start + sum.terms[t].rows;                     \
-      for (std::int64_t i = 0; i < length; ++i, b += vectors * lanes) {                          \
-        V y[vectors];                                                                            \
-        LOCKSTEP_UNROLLED(v, vectors) std::memcpy(&y[v], b + v * lanes, sizeof(V));              \
-        LOCKSTEP_UNROLLED(s, segments) {                                                         \
-          LOCKSTEP_UNROLLED(r, rows) {                                                           \
-            const float x = a[s][i * step + r];                                                  \
-            LOCKSTEP_UNROLLED(v, vectors) sums[s][r][v] += x * y[v];                             \
-          }                                                                                      \
-        }                                                                                        \
-      }                                                                                          \
-    }                                                                                            \
-    LOCKSTEP_UNROLLED(s, segments) {                                                             \
-      LOCKSTEP_UNROLLED(r, rows) {                                                               \
-        float* const to = of[s].out + r * sum.out_step;                                          \
-        LOCKSTEP_UNROLLED(v, vectors) std::memcpy(to + v * lanes, &sums[s][r][v], sizeof(V));    \
-      }                                                                                          \
-    }                                                                                            \
-  }
-LOCKSTEP_TILE(by_avx2, "avx2,fma", Floats8)
-LOCKSTEP_TILE(by_avx512, "avx512f,avx512dq", Floats16)
-#undef LOCKSTEP_TILE
-
-// Sums begin with zero: an addend of many blocks of terms would round each term to its own size.
-// The result's place is fetched meanwhile, as nothing else announces it.
-#define LOCKSTEP_PRODUCT(NAME, INSTRUCTIONS, V)                                                 \
-  template <int rows, int vectors>                                                              \
-  [[gnu::target(INSTRUCTIONS)]] void NAME(const Product& product) {                             \
-    constexpr int lanes = sizeof(V) / sizeof(float);                                            \
-    V sums[rows][vectors];                                                                      \
-    float* const out = product.out;                                                             \
-    const std::int64_t out_row = product.out_row;                                               \
-    LOCKSTEP_UNROLLED(r, rows) {                                                                \
-      LOCKSTEP_UNROLLED(v, vectors) {                                                           \
-        sums[r][v] = V{};                                                                       \
-        __builtin_prefetch(out + r * out_row + v * lanes, 1);                                   \
-      }                                                                                         \
-    }                                                                                           \
-    const float* a = product.rows;                                                              \
-    const float* b = product.panel;                                                             \
-    const std::int64_t row = product.row;                                                       \
-    for (std::int64_t t = 0; t < product.terms; ++t, a += product.term, b += vectors * lanes) { \
-      V y[vectors];                                                                             \
-      LOCKSTEP_UNROLLED(v, vectors) std::memcpy(&y[v], b + v * lanes, sizeof(V));               \
-      LOCKSTEP_UNROLLED(r, rows) {                                                              \
-        const float x = a[r * row];                                                             \
-        LOCKSTEP_UNROLLED(v, vectors) sums[r][v] += x * y[v];                                   \
-      }                                                                                         \
-    }                                                                                           \
-    LOCKSTEP_UNROLLED(r, rows) {                                                                \
-      LOCKSTEP_UNROLLED(v, vectors) {                                                           \
-        if (product.addend != nullptr) {                                                        \
-          V more;                                                                               \
-          std::memcpy(&more, product.addend + r * product.addend_row + v * lanes, sizeof(V));   \
-          sums[r][v] += more;                                                                   \
-        }                                                                                       \
-        std::memcpy(out + r * out_row + v * lanes, &sums[r][v], sizeof(V));                     \
-      }                                                                                         \
-    }                                                                                           \
-  }
-LOCKSTEP_PRODUCT(product_by_avx2, "avx2,fma", Floats8)
-LOCKSTEP_PRODUCT(product_by_avx512, "avx512f,avx512dq", Floats16)
-#undef LOCKSTEP_PRODUCT
+#define LOCKSTEP_EACH <lockstep/ops/kernels/impl/tiles.inc>
+#include <lockstep/ops/kernels/impl/for_each_instructions.inc>
 
 // As many sums as there are registers for.
 template <int rows>
 Kernel kernel(std::int64_t columns, vectorized::Instructions by) {
   constexpr int few = rows == 7 ? 2 : 3;
-  if (by == vectorized::Instructions::avx2) return {by_avx2<rows, few, 1>, rows, few, 8};
-  if ((columns + 15) / 16 % 2 == 0) return {by_avx512<rows, few, 2>, rows, few, 32};
-  return {by_avx512<rows, 2 * few, 1>, rows, 2 * few, 16};
+  if (by == vectorized::Instructions::avx2) return {by_avx2::add_tile<rows, few, 1>, rows, few, 8};
+  if ((columns + 15) / 16 % 2 == 0) return {by_avx512::add_tile<rows, few, 2>, rows, few, 32};
+  return {by_avx512::add_tile<rows, 2 * few, 1>, rows, 2 * few, 16};
 }
 
 // Exchanges the elements of x whose number has the bit `step` with those of y that are without it.
@@ -162,8 +82,8 @@ LOCKSTEP_INLINE Kernel Kernel::fit(std::int64_t row_run, std::int64_t columns,
 
 LOCKSTEP_INLINE ProductKernel ProductKernel::best(vectorized::Instructions by) {
   if (by < vectorized::Instructions::avx2) return {};
-  if (by == vectorized::Instructions::avx2) return {product_by_avx2<kRows, 2>, 16};
-  return {product_by_avx512<kRows, 4>, 64};
+  if (by == vectorized::Instructions::avx2) return {by_avx2::multiply_tile<kRows, 2>, 16};
+  return {by_avx512::multiply_tile<kRows, 4>, 64};
 }
 
 LOCKSTEP_INLINE void transpose(const float* in, std::int64_t in_ld, std::int64_t rows,

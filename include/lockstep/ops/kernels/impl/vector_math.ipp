@@ -25,30 +25,8 @@ using Doubles2 [[gnu::vector_size(16)]] = double;
 using Doubles4 [[gnu::vector_size(32)]] = double;
 using Doubles8 [[gnu::vector_size(64)]] = double;
 
-// A function of the numbers of a vector, of all of them. The last vector is filled up with ones. A
-// macro, since a compiler lets vectors through no function that is compiled for fewer instructions
-// than they need, not even through one that is inlined.
-#define LOCKSTEP_VECTOR_LOOP(NAME, INSTRUCTIONS)                                \
-  template <class V, V (*function)(V), class T>                                 \
-  [[gnu::target(INSTRUCTIONS)]] void NAME(const T* in, T* out, std::size_t n) { \
-    constexpr std::size_t lanes = sizeof(V) / sizeof(T);                        \
-    V x;                                                                        \
-    for (; n >= lanes; n -= lanes, in += lanes, out += lanes) {                 \
-      std::memcpy(&x, in, sizeof(V));                                           \
-      x = function(x);                                                          \
-      std::memcpy(out, &x, sizeof(V));                                          \
-    }                                                                           \
-    if (n == 0) return;                                                         \
-    T rest[lanes];                                                              \
-    for (std::size_t i = 0; i < lanes; ++i) rest[i] = i < n ? in[i] : T{1};     \
-    std::memcpy(&x, rest, sizeof(V));                                           \
-    x = function(x);                                                            \
-    std::memcpy(out, &x, n * sizeof(T));                                        \
-  }
-LOCKSTEP_VECTOR_LOOP(by_sse2, "sse2")
-LOCKSTEP_VECTOR_LOOP(by_avx2, "avx2,fma")
-LOCKSTEP_VECTOR_LOOP(by_avx512, "avx512f,avx512dq")
-#undef LOCKSTEP_VECTOR_LOOP
+#define LOCKSTEP_EACH <lockstep/ops/kernels/impl/vector_math.inc>
+#include <lockstep/ops/kernels/impl/for_each_instructions.inc>
 
 // The names are those of the x86-64 vector function ABI: b, d and e are the instructions.
 #define LOCKSTEP_VECTOR_FUNCTION(NAME)                                         \
@@ -64,11 +42,11 @@ LOCKSTEP_VECTOR_LOOP(by_avx512, "avx512f,avx512dq")
   LOCKSTEP_INLINE void NAME(const T* in, T* out, std::size_t n, Instructions by) { \
     switch (by) {                                                                  \
       case Instructions::avx512:                                                   \
-        return by_avx512<V8, NAME##_of>(in, out, n);                               \
+        return by_avx512::map_vectors<V8, NAME##_of>(in, out, n);                  \
       case Instructions::avx2:                                                     \
-        return by_avx2<V4, NAME##_of>(in, out, n);                                 \
+        return by_avx2::map_vectors<V4, NAME##_of>(in, out, n);                    \
       case Instructions::sse2:                                                     \
-        return by_sse2<V2, NAME##_of>(in, out, n);                                 \
+        return by_sse2::map_vectors<V2, NAME##_of>(in, out, n);                    \
       case Instructions::scalar:                                                   \
         for (std::size_t i = 0; i < n; ++i) out[i] = ONE(in[i]);                   \
     }                                                                              \
