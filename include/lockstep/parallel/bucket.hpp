@@ -11,13 +11,11 @@
 #include <utility>
 #include <vector>
 
-// What DistributedDataParallel reduces at a time, and how a hook tells it that this is done.
+// What DistributedDataParallel reduces at a time, and how a communication hook does it.
 namespace lockstep {
 
-// The gradients of several parameters of one dtype, side by side in one flat buffer.
-//
-// All ranks have the same buckets; the buffers' values are each rank's own. Copies name the same
-// buffer.
+// The gradients of several parameters of one dtype, side by side in one flat buffer. All ranks have
+// the same buckets, each with its own values. Copies share the buffer.
 //
 // **Torch counterpart.** torch.distributed.GradBucket.
 class GradBucket {
@@ -38,14 +36,14 @@ class GradBucket {
   const std::vector<Tensor>& parameters() const { return parameters_; }
   std::size_t size() const { return parameters_.size(); }
 
-  // The part of the buffer that is the gradient of parameters()[i], in that parameter's shape; in
+  // The gradient of parameters()[i], as a view of the buffer in that parameter's shape: in
   // channels_last if the parameter is, else contiguous. An IndexError if there is no such
   // parameter.
   Tensor gradient(std::size_t i) const;
   std::vector<Tensor> gradients() const;
 
-  // The same bucket with another buffer: for a hook around another hook. A ShapeError unless it is
-  // contiguous and of as many elements.
+  // The same bucket with another buffer, for a hook that wraps another. A ShapeError unless the
+  // buffer is contiguous and has as many elements.
   GradBucket with_buffer(Tensor buffer) const;
 
  private:
@@ -56,23 +54,22 @@ class GradBucket {
   std::vector<std::int64_t> offsets_;  // in elements
 };
 
-// What a communication hook returns: the value that the bucket's buffer is to get, perhaps later.
-//
-// A tensor of as many elements as the buffer; one of another dtype is converted.
+// What a communication hook returns: the buffer's future value, as a tensor of as many elements as
+// the buffer. Another dtype is converted.
 //
 // **Torch counterpart.** torch.futures.Future of a tensor.
-// **Threads and exceptions.** The thread that called backward calls `wait` at its end, once, for
-// one bucket after the other; that runs the steps that `then` has added.
+// **Threads and exceptions.** The thread that called backward calls `wait` at its end, once per
+// bucket, in order; `wait` runs the steps that `then` has added.
 class BucketFuture {
  public:
-  // A future whose result is there already.
+  // A future with its result.
   BucketFuture(Tensor result) : result_(std::move(result)) {}
-  // A future whose result is there once `work` has ended.
+  // A future whose result is ready once `work` has ended.
   BucketFuture(distributed::Work work, Tensor result)
       : work_(std::move(work)), result_(std::move(result)) {}
 
-  // The future of what `step` makes of this one's result. A step may issue collectives and wait for
-  // them: all ranks run the same steps in the same order.
+  // A future of `step`'s result for this one's. A step may issue collectives and wait for them; all
+  // ranks run the same steps in the same order.
   BucketFuture then(std::function<Tensor(const Tensor&)> step) &&;
 
   Tensor wait();
@@ -83,9 +80,9 @@ class BucketFuture {
   std::vector<std::function<Tensor(const Tensor&)>> steps_;
 };
 
-// Reduces a full bucket. The thread that runs backward calls it, for the same buckets in the same
-// order on every rank; it starts the reduction and returns, so that backward goes on. Its result is
-// the mean already: nothing divides it afterwards.
+// Reduces a full bucket: starts the reduction and returns, so that backward goes on. The thread
+// that runs backward calls it for the same buckets in the same order on every rank. Its result must
+// already be the mean; nothing divides it afterwards.
 using CommHook = std::function<BucketFuture(const GradBucket& bucket)>;
 
 }  // namespace lockstep

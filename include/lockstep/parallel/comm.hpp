@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Collectives of one process over several devices: bytes on streams, without autograd. Torch's
-// torch.nn.parallel.comm.
+// Collectives between the devices of one process, without autograd: torch's torch.nn.parallel.comm.
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>

@@ -28,7 +28,7 @@ namespace lockstep {
 
 namespace detail {
 
-// The device of the first tensor in output `i`; a ValueError if there is none.
+// The device of the first defined tensor in output `i`; a ValueError if there is none.
 template <class T>
 Device device_of_output(const T& output, std::size_t i) {
   std::optional<Device> device;
@@ -41,8 +41,7 @@ Device device_of_output(const T& output, std::size_t i) {
   return *device;
 }
 
-// What a loss says that it does with several, in a member `reduction` of its own or of the module
-// that it wraps; else the mean.
+// The criterion's own `reduction` member, or that of the module it wraps; else the mean.
 template <class C>
 Reduction reduction_of(const C& criterion) {
   if constexpr (requires {
@@ -58,7 +57,7 @@ Reduction reduction_of(const C& criterion) {
 
 template <TensorLike T>
 std::uint64_t count_elements(const T& tensor) {
-  std::uint64_t count = 1;  // unsigned, as sizes before one that is 0 may overflow
+  std::uint64_t count = 1;  // unsigned: sizes may overflow before one that is 0
   for (std::int64_t d = 0; d < tensor_traits<T>::dim(tensor); ++d) {
     count *= static_cast<std::uint64_t>(tensor_traits<T>::size(tensor, d));
   }
@@ -67,16 +66,15 @@ std::uint64_t count_elements(const T& tensor) {
 
 }  // namespace detail
 
-// DataParallel without the gather: returns a Scattered with the output of each replica, where that
-// replica made it. With one device or none it has one output.
+// DataParallel without the gather: returns each replica's output, on that replica's device, in a
+// Scattered. With one device or none there is one output.
 //
-// The options output_device and scalar_outputs, which are the gather's, are ignored.
+// The options output_device and scalar_outputs are ignored.
 //
 // **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
 // **Devices and streams.** As DataParallel; no output is moved.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
-// **Threads and exceptions.** As DataParallel, without gather's errors: outputs of any shapes and
-// structures may come.
+// **Threads and exceptions.** As DataParallel, but outputs may differ in shape and structure.
 template <class M>
 class DataParallelModel : public DataParallel<M> {
  public:
@@ -109,28 +107,27 @@ class DataParallelModel : public DataParallel<M> {
   }
 };
 
-// Computes a loss where the outputs are: criterion(output i, target i) on each device, and one
-// tensor made of the results on the first device.
+// Computes a loss where the outputs are: calls criterion(output i, target i) on each device and
+// combines the results into one tensor on the first device.
 //
-// The reduction is what the criterion has as a public member `reduction`, as those of lockstep::nn
-// have, unless the constructor gets another; that of the module within for one with hooks around
-// it, and mean for a criterion without one. With Reduction::mean each device's loss is weighted
-// with its share of the rows along `dim`, so that the mean of chunks that differ in size stays the
-// batch's mean; not for a criterion whose mean weighs rows or leaves some out, which has to give a
-// sum. With sum, for a criterion that adds up its rows, the losses are added; with none, for one
-// that gives a loss a row, they are concatenated.
+// How it combines them is the constructor's `reduction`, or else the criterion's public member
+// `reduction`, which those of lockstep::nn have (for a criterion with hooks, that of the module
+// within), or else mean. With mean, each device's loss is weighted by its share of the rows along
+// `dim`, so that chunks of different sizes still give the batch's mean. A criterion whose mean
+// weights rows or leaves some out must return a sum instead. With sum, losses are added; with none,
+// they are concatenated.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.
 // **Devices and streams.** Targets are scattered to the outputs' devices by the outputs' rows;
-// those that are Scattered already stay as they are. A criterion with parameters is replicated; it
-// is on the first output's device, or wholly on plain `cpu` and is moved there by the first call.
+// Scattered ones stay as they are. A criterion with parameters is replicated; it must be on the
+// first output's device, or wholly on plain `cpu`, from where the first call moves it there.
 // **Backward.** Reaches each device's output, and the criterion's parameters.
 // **Threads and exceptions.** As parallel_apply; one thread at a time. ValueError for no outputs,
-// for targets that are not Scattered and have other rows than the outputs, and for an output
-// without a tensor or an undefined loss, which it names; ShapeError, unless the reduction is none,
-// for a loss that is no single value; DeviceError for parts of a target that are elsewhere than the
-// outputs; ModuleError for a criterion that is elsewhere.
+// for targets whose rows are not the outputs', and for an output without a tensor or an undefined
+// loss, which it names; ShapeError, unless the reduction is none, for a loss that is not a single
+// value; DeviceError for parts of a Scattered target that are not on the outputs' devices;
+// ModuleError for a criterion that is elsewhere.
 // **Example.** criterion(model(images), labels).backward();
 template <class C>
 class DataParallelCriterion {

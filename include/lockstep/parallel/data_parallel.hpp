@@ -30,21 +30,22 @@
 
 namespace lockstep {
 
-// Runs `module` on all devices, each on its chunk of the input, and gathers the results on
+// Runs `module` on all devices, each with its chunk of the input, and gathers the results on
 // `output_device`: scatter, replicate, parallel_apply, gather.
 //
-// An input that is a std::tuple is the list of arguments, keyword arguments last in it, as
-// ls::kwargs(…). `device_ids` default to devices(), `output_device` to the first of them. The
-// module must be on device_ids[0]. With one device, or where the rows make only one chunk, the
-// module itself is called on the calling thread. With one device the result is what the module
-// returns (a number or a string in a std::vector, as several are); with several it is always
-// gathered, so a tensor without dimensions becomes a vector unless the options ask for a sum or
-// mean.
+// An input that is a std::tuple is a list of arguments; ls::kwargs(…) comes last in it.
+// `device_ids` defaults to devices(), `output_device` to the first of them. The module must be on
+// device_ids[0].
+//
+// Where only one device has work, the calling thread calls the module itself. With a single device
+// the result is the module's own (a number or a string in a std::vector); with several it is
+// gathered, even from one chunk, so a tensor without dimensions becomes a vector unless the options
+// ask for a sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel.
-// **Devices and streams.** Those of the four functions.
+// **Devices and streams.** As the four functions.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
-// **Threads and exceptions.** Those of the four functions.
+// **Threads and exceptions.** As the four functions.
 // **Example.** ls::Tensor out = ls::data_parallel(net, images, {"cpu:0", "cpu:1"});
 template <class M, class Input>
 auto data_parallel(M& module, const Input& input, const std::vector<Device>& device_ids = devices(),
@@ -77,43 +78,39 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
                                  DataParallelOptions{.output_device = output_device, .dim = dim});
 }
 
-// A module that runs on several devices at once: each call divides its arguments among them, and
-// the results come back together on one.
+// A module that runs on several devices at once. Each call divides its arguments among the devices
+// and gathers the results on one of them.
 //
-// With one device the arguments are moved there and the module itself is called; with std::nullopt
-// in place of devices it is called as it is, wherever it may be.
+// Replicas keep their memory between calls: a call copies only the parameters and buffers that have
+// changed since the last one. (Call mark_changed() after writing through a raw pointer you kept.)
+// Everything else is copied from module() at each call, so a mode or an attribute that you set
+// there takes effect at once. What forward writes into buffers is kept on the first replica and
+// lost on the others, unless the options say otherwise; a PerReplica keeps other state of each
+// replica.
 //
-// The replicas' memory persists: a call copies only those parameters and buffers that changed since
-// the last one (what is written through a kept pointer has to be told with mark_changed()). Their
-// structure is copied afresh each time, so a mode or an attribute that is set on module() is seen
-// by the next call. What forward writes into the buffers of the first replica stays, what it writes
-// into the others' does not, unless the options say otherwise; other state that a replica is to
-// keep is a PerReplica.
+// DataParallel takes the module over. It moves a module that is wholly on plain `cpu` to
+// device_ids[0], in place: an optimiser made earlier stays valid. With one device it calls the
+// module itself, with the arguments moved there; with std::nullopt in place of devices it calls the
+// module as it is, wherever that is.
 //
-// Takes the module over. One whose parameters and buffers are all on plain `cpu` is moved to
-// device_ids[0], in place: a tensor is a handle, so an optimiser made earlier stays valid. One that
-// is mixed or elsewhere is a ModuleError that names the parameter.
-//
-// A const DataParallel can be called, whether or not the module's forward is const: what forward
-// changes in the module itself or in the first replica's buffers stays, as in any call.
-//
-// Copies of a DataParallel share the parameters, as copies of the module do, and have replicas of
-// their own; a moved one takes its replicas along. One DataParallel may be part of another's
-// module: within a replica its devices begin with the replica's, and its own replicas are filled at
-// each forward. Such a module is on one device as a whole before it is handed over.
+// A const DataParallel can be called even if the module's forward is not const. Copies of a
+// DataParallel share the parameters, as copies of the module do, and have their own replicas. A
+// DataParallel may be part of another one's module: within a replica its devices begin with the
+// replica's, and its own replicas are filled at each forward. Move such a module to one device
+// before you hand it over.
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
-// **Devices and streams.** Arguments may be on any device, but the parts of a Scattered have to be
-// on theirs; results are on output_device. A result owns what it holds: what a std::string_view in
-// it refers to may be gone with the replica.
+// **Devices and streams.** Arguments may be on any device, except that each part of a Scattered
+// must be on its own. Results are on output_device and own their memory, but a std::string_view in
+// them may outlive what it refers to.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
-// **Threads and exceptions.** Several threads may call one at once, as long as nobody, its forward
-// included, changes the module meanwhile. The constructor throws a ValueError for no devices, a
-// DeviceError for one that does not exist, a ModuleError for a module that is mixed, elsewhere, or
-// not initialised yet, and what `to` throws. A call throws what scatter, replicate, parallel_apply
-// and gather throw, and a ModuleError if the DataParallel has been moved from. Replicas that take a
-// few microseconds may run one after another on the calling thread; one may wait for another all
-// the same.
+// **Threads and exceptions.** Several threads may call one DataParallel at once, as long as nobody,
+// forward included, changes the module meanwhile. The constructor throws a ValueError for no
+// devices, a DeviceError for one that does not exist, a ModuleError for a module that is not
+// initialised yet or that is neither on device_ids[0] nor wholly on `cpu` (it names the parameter),
+// and what `to` throws. A call throws what scatter, replicate, parallel_apply and gather throw, and
+// a ModuleError if the DataParallel has been moved from. Short replicas may run one after another
+// on the calling thread; a replica may wait for another all the same.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);
@@ -164,8 +161,8 @@ class DataParallel : public detail::ModuleWrapper<M> {
 
   const std::vector<Device>& devices() const { return device_ids_; }
   const std::vector<Device>& device_ids() const { return device_ids_; }
-  // The device of results: the options' or the first; without either, that of the module's first
-  // parameter or buffer.
+  // The device of the results: the options' or else the first; without devices, that of the
+  // module's first parameter or buffer.
   Device output_device() const {
     if (options_.output_device) return *options_.output_device;
     if (!device_ids_.empty()) return device_ids_[0];
@@ -175,9 +172,9 @@ class DataParallel : public detail::ModuleWrapper<M> {
   std::int64_t dim() const { return options_.dim; }
   const DataParallelOptions& options() const { return options_; }
 
-  // Called for the copy of this in a replica of an outer module: puts the replica's device first in
-  // the list, with its size or weight of the split, or, if the list does not have it, in the first
-  // device's place. Results that were to be on the first device will be on that one.
+  // replicate calls this on the copy in a replica of an outer module. It moves the replica's
+  // device, with its size or weight in the split, to the front of the list; a device that is not in
+  // the list replaces the first. Results that would go to the first device go to the replica's.
   void data_parallel_replicate(const std::shared_ptr<CallbackContext>& context,
                                std::size_t copy_id) {
     if (device_ids_.empty()) return;
@@ -197,7 +194,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   using detail::ModuleWrapper<M>::module_;
   using detail::ModuleWrapper<M>::moved_from_;
 
-  // Calls the module itself, which has one device or none, and returns its result.
+  // Calls the module itself, on its one device or, without devices, where it is.
   template <class... Args>
   auto call_alone(const Args&... args) const {
     if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
@@ -207,7 +204,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   mutable detail::ReplicaCache cache_;
 
  private:
-  // The device that a single module's result is moved to; nothing if it stays where it is.
+  // Where call_alone's result is moved to; none if it stays where it is.
   std::optional<Device> output_target() const {
     if (options_.output_device || device_ids_.empty()) return options_.output_device;
     return device_ids_[0];

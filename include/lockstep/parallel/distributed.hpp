@@ -31,7 +31,8 @@
 
 namespace lockstep {
 
-// While it lives, backward passes of one DistributedDataParallel are not synchronised.
+// While it lives, backward passes of one DistributedDataParallel are not synchronised. See
+// no_sync().
 class [[nodiscard]] NoSync : detail::NonCopyable {
  public:
   explicit NoSync(std::shared_ptr<detail::Reducer> reducer)
@@ -42,46 +43,45 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
   const detail::ScopedValue<bool> off_;
 };
 
-// A module that is trained on several ranks at once, each with its own part of the data: after
-// backward, every rank's gradients are their mean over the ranks.
+// A module trained on several ranks at once, each with its own part of the data. After backward,
+// every rank has the mean of all ranks' gradients.
 //
 // Each rank makes the same module and calls it with its own arguments, which are moved to its
-// device; the result is the module's own. Ranks are threads (distributed::run) or processes. At
-// construction they make sure that they all have the same parameters and buffers, and rank 0's
-// values become everybody's.
+// device; the result is the module's own. Ranks are threads (distributed::run) or processes. The
+// constructor checks that all ranks have the same parameters and buffers and gives them rank 0's
+// values.
 //
-// Every backward that reaches the parameters is synchronised, also a second one of a graph and that
-// of the sum of two forwards: gradients are collected in buckets, in the order in which they become
-// ready, and each bucket is reduced as soon as it is full, while backward goes on. A loss that is a
-// sum over the batch, not a mean, has to be divided by the batch of all ranks, since the gradients
-// are divided by the number of ranks.
+// Gradients are collected in buckets in the order in which they become ready, and each full bucket
+// is reduced while backward goes on. Every backward that reaches the parameters is synchronised,
+// including a second one through the same graph and one through several forwards. If your loss is a
+// sum over the batch, not a mean, divide it by the batch of all ranks: gradients are divided by the
+// number of ranks only.
 //
-// `grad` is a view of the bucket's buffer: the next backward adds to it where it is, or, after
-// zero_grad, writes or copies over it. A parameter has no `grad` while its bucket is reduced, and
-// no hook may take it away: a ModuleError, if the mean would miss it. A hook that was there before
-// the module was wrapped may see this rank's gradient in memory that the mean overwrites: it clones
-// what it wants to keep. A parameter marked by expect_sparse_gradient (nn::Embedding with `sparse`)
-// gets a sparse, coalesced mean of its own, in no bucket that a hook sees.
+// `grad` is a view of the bucket's buffer. The next backward adds to it in place or, after
+// zero_grad, overwrites it. A parameter has no `grad` while its bucket is reduced. A grad hook that
+// was set before the module was wrapped must clone a gradient that it wants to keep; a hook that
+// takes away a gradient which the mean would then miss is a ModuleError. A parameter marked by
+// expect_sparse_gradient (nn::Embedding with `sparse`) gets a sparse, coalesced mean of its own,
+// outside the buckets that a communication hook sees.
 //
-// Takes the module over, as DataParallel does. It can be moved, but not copied. A parameter belongs
-// to one DistributedDataParallel at a time, so ranks that are threads each make a module: where one
-// has been taken over already, another is a ModuleError, and leaves it as it is.
+// DistributedDataParallel takes the module over, as DataParallel does. It can be moved, but not
+// copied. A parameter belongs to one DistributedDataParallel at a time, so ranks that are threads
+// each make a module; wrapping a parameter twice is a ModuleError and changes nothing.
 //
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel. Parameter names have no
 // `module.` in front; gradients are always views of buckets.
-// **Devices and streams.** A rank has one device: a backward that reaches models on several is an
-// AutogradError. Gradients are reduced after what is on the stream that backward runs on; the
-// caller of backward finds them on its current stream.
+// **Devices and streams.** A rank has one device; a backward that reaches models on several is an
+// AutogradError. Reductions wait for the stream that backward runs on, and the current stream of
+// backward's caller waits for them.
 // **Backward.** autograd::grad is not synchronised, and backward with create_graph is an
 // AutogradError.
-// **Threads and exceptions.** One thread a rank. Every rank makes the same calls in the same order.
-// Where models differ, each rank gets the ModuleError that names the parameter. A parameter that
-// gets no gradient, unless find_unused_parameters or static_graph is set, is an AutogradError that
-// names it, at the end of that very backward. A parameter that was replaced, added or unfrozen
-// after the module was wrapped is a ModuleError that names it, in forward while grad mode is on.
-// One that a rank has frozen between forward and backward counts as zero in the mean, which that
-// rank gets, too. After an exception in backward the object can only be destroyed: other ranks may
-// have gone on.
+// **Threads and exceptions.** One thread per rank. Every rank makes the same calls in the same
+// order. If the models differ, every rank gets a ModuleError that names the parameter. If a
+// parameter gets no gradient, that backward ends with an AutogradError that names it, unless
+// find_unused_parameters or static_graph is set. If a parameter is replaced, added or unfrozen
+// after wrapping, forward in grad mode throws a ModuleError that names it. A parameter that a rank
+// freezes between forward and backward counts as zero in the mean, which that rank gets, too. After
+// an exception in backward the object can only be destroyed: other ranks may have gone on.
 // **Example.**
 //   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
 //     ls::DistributedDataParallel model{Net{}, group};
@@ -106,7 +106,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     for (const NamedParameter& parameter : parameters) {
       if (parameter.tensor.requires_grad()) trained.push_back(parameter);
     }
-    // First, since another thread may have taken the module over, and be changing it.
+    // Comes first, since another thread may have wrapped the module already and be changing it.
     claims_ = std::make_unique<detail::ReducerClaims>(trained);
     detail::check_parameters(module_, "DistributedDataParallel");
     device_ = choose_device();
@@ -123,7 +123,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     reducer_->attach();
   }
 
-  // On the default group.
+  // Uses the default group.
   explicit DistributedDataParallel(M module, DistributedDataParallelOptions options = {})
       : DistributedDataParallel(std::move(module), distributed::default_group(),
                                 std::move(options)) {}
@@ -134,8 +134,8 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   DistributedDataParallel& operator=(DistributedDataParallel&&) = default;
   ~DistributedDataParallel() = default;
 
-  // Calls the module. Outside no_sync rank 0's buffers become everybody's first: then every rank
-  // has to call it.
+  // Calls the module. Outside no_sync it first gives all ranks rank 0's buffers, so every rank has
+  // to call it.
   template <class... Args>
   auto operator()(const Args&... args) {
     reducer()->begin_forward(module_, *claims_);
@@ -152,12 +152,12 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     return (*this)(args...);
   }
 
-  // Leaves gradients as each rank has them, until the guard that it returns is destroyed: the next
-  // synchronised backward then averages what has been accumulated. What counts is when backward is
-  // called, not forward; a forward within leaves the buffers as they are.
+  // Stops synchronising gradients until the returned guard is destroyed; the next synchronised
+  // backward then averages what has accumulated. What counts is when backward is called; a forward
+  // within leaves buffers as they are.
   //
-  // **Torch counterpart.** DistributedDataParallel.no_sync, where forward within counts: a loop
-  // that calls both within does the same in either.
+  // **Torch counterpart.** DistributedDataParallel.no_sync, where forward within counts. A loop
+  // that calls both within behaves the same.
   // **Example.**
   //   {
   //     const auto guard = model.no_sync();
@@ -168,21 +168,20 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
 
   // Calls `fn`, in which ranks may have different numbers of batches; see lockstep::join.
   //
-  // A rank whose fn has returned takes part in the others' passes with gradients of zero, with
-  // which it runs a communication hook, too. Its own gradients become the others' mean; what it had
-  // accumulated is gone. Before a forward, the buffers of the first rank that goes on become
-  // everybody's; at the end, the parameters and buffers of the first of the ranks that went on
-  // longest. Without forward_sync_buffers each rank keeps its own buffers. An optimizer's state is
-  // not handed on: give it from there to the others where it counts.
+  // A rank whose fn has returned takes part in the others' passes with zero gradients, and runs a
+  // communication hook with them. Its own gradients become the others' mean; what it had
+  // accumulated is lost. Before each forward, the first rank that still runs gives all ranks its
+  // buffers; at the end, the first of those that ran longest gives them its parameters and buffers.
+  // (Without forward_sync_buffers each rank keeps its own buffers.) An optimizer's state is not
+  // shared: broadcast it yourself if it matters.
   //
-  // Passes with and without no_sync, several forwards for one backward, find_unused_parameters and
-  // static_graph work as ever. With a communication hook, which takes over the averaging,
-  // divide_by_initial_world_size changes nothing. A forward that communicates by itself, as
-  // SyncBatchNorm's does, waits for ranks that will not come. Within fn the object stays where it
-  // is.
+  // no_sync, several forwards before one backward, find_unused_parameters and static_graph work as
+  // usual. divide_by_initial_world_size has no effect with a communication hook, which takes the
+  // mean itself. A forward that communicates by itself, as SyncBatchNorm's does, waits for ranks
+  // that never come. Do not move the object within fn.
   //
-  // **Torch counterpart.** DistributedDataParallel.join. There the last rank's buffers count, not
-  // the first's, and a joined rank's gradients stay what they were.
+  // **Torch counterpart.** DistributedDataParallel.join, where the last rank's buffers count and a
+  // joined rank's gradients stay as they were.
   // **Example.** model.join([&] { for (const auto& batch : my_batches) step(model, batch); });
   template <std::invocable F>
   void join(F&& fn, const JoinOptions& options = {}) {
@@ -194,12 +193,12 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   Device join_device() const { return device_; }
   const distributed::ProcessGroup& join_process_group() const { return process_group_; }
 
-  // Has `hook` reduce the buckets in place of the group's mean; see CommHook. Every rank registers
+  // Makes `hook` reduce the buckets instead of the group's mean; see CommHook. Every rank registers
   // the same hook, once. A ValueError for a second or an empty one, during backward, and if a
   // parameter has sparse gradients.
   void register_comm_hook(CommHook hook) { reducer()->register_comm_hook(std::move(hook)); }
 
-  // What has been done so far on this rank.
+  // What this rank has done so far.
   //
   // **Torch counterpart.** _get_ddp_logging_data.
   DDPLoggingData logging_data() const { return reducer()->logging_data(); }
@@ -243,11 +242,11 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
 
    private:
     DistributedDataParallel& model_;
-    std::shared_ptr<detail::Reducer> reducer_;  // set once it has begun
+    std::shared_ptr<detail::Reducer> reducer_;  // set by begin
   };
 
   struct Timer {
-    detail::Reducer* reducer;  // null: not of an iteration
+    detail::Reducer* reducer;  // null: does not count as an iteration
     const Clock::time_point began = Clock::now();
     ~Timer() {
       if (reducer) reducer->add_forward_time(Clock::now() - began);
@@ -259,7 +258,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     return reducer_;
   }
 
-  // Where the module is to be; moves it there if it is wholly on plain cpu.
+  // Chooses the module's device, and moves the module there if it is wholly on plain cpu.
   Device choose_device() {
     check<ValueError>(options_.device_ids.size() <= 1,
                       "device_ids can only be None or contain a single element, got ",
@@ -287,7 +286,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   DistributedDataParallelOptions options_;
   Device device_;
   detail::CoalescedBroadcast broadcast_;
-  std::optional<JoinContext> join_;  // within one
+  std::optional<JoinContext> join_;  // set during a join
   std::unique_ptr<const detail::ReducerClaims> claims_;
   std::shared_ptr<detail::Reducer> reducer_;
 };

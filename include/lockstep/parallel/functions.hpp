@@ -12,18 +12,19 @@
 #include <cstdint>
 #include <vector>
 
-// The collectives as differentiable operations: Broadcast and ReduceAddCoalesced, Scatter and
-// Gather are each the other's backward, to any order. Torch's torch.nn.parallel._functions.
+// The collectives as differentiable operations: Scatter and Gather, Broadcast and
+// ReduceAddCoalesced are each the other's backward, to any order. Torch's
+// torch.nn.parallel._functions.
 namespace lockstep::functions {
 
 namespace detail {
 
-// The lists of all devices one after another, which is the order of Broadcast's results.
+// The lists of all devices, one after another: the order of Broadcast's results.
 std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies);
 
 }  // namespace detail
 
-// One tensor → a chunk for each device. Backward gathers the chunks' gradients onto the input's
+// Splits a tensor into a chunk per device. Backward gathers the chunks' gradients onto the input's
 // device; a chunk without a gradient counts as zeros.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Scatter.
@@ -33,7 +34,7 @@ struct Scatter {
   static constexpr const char* name = "Scatter";
   static constexpr bool saves = false;
   std::vector<Device> devices = {};
-  std::vector<std::int64_t> chunk_sizes = {};  // empty: the chunk rule
+  std::vector<std::int64_t> chunk_sizes = {};  // empty: Split::chunk's
   std::int64_t dim = 0;
 
   std::vector<Tensor> forward(const Tensor& input);
@@ -45,8 +46,8 @@ struct Scatter {
   std::vector<Shape> shapes = {};
 };
 
-// Tensors on any devices → one on `device`, concatenated along `dim`; tensors without dimensions
-// become a vector. Backward scatters the gradient back to where the inputs were.
+// Concatenates tensors from any devices along `dim` on `device`; tensors without dimensions become
+// a vector. Backward scatters the gradient back to the inputs' devices.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Gather.
 // **Devices and streams.** comm::gather.
@@ -66,9 +67,9 @@ struct Gather {
   bool scalars = false;
 };
 
-// Tensors of one device → the same on every device, as one flat list: first all tensors of
-// devices[0], then those of devices[1]. Backward adds up what the copies of each tensor got; one
-// that none of them contributed to gets no gradient.
+// Copies tensors of one device to every device and returns one flat list: all tensors of
+// devices[0], then those of devices[1]. Backward sums the gradients of each tensor's copies; a
+// tensor whose copies got none gets none.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Broadcast, which gives zeros instead.
 // **Devices and streams.** comm::broadcast_coalesced.
@@ -77,24 +78,25 @@ struct Broadcast {
   static constexpr const char* name = "Broadcast";
   static constexpr bool saves = false;
   std::vector<Device> devices;
-  std::vector<Tensor> copies = {};  // the results, if they have been made already
+  std::vector<Tensor> copies = {};  // the results, if they exist already
 
   std::vector<Tensor> forward(const std::vector<Tensor>& tensors);
-  // Takes the gradients over: a sum may be made in the memory of one that nobody else holds.
+  // May compute a sum in the memory of a gradient that nobody else holds.
   std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const;
 
   // What backward needs, set by forward.
   Device source_device = {};
 };
 
-// The reverse of Broadcast: for each device as many tensors as there are results, in Broadcast's
-// order, → the sums on `destination`. Undefined inputs count as zeros; where all are undefined, so
-// is the sum. Backward broadcasts the sums' gradients to the devices.
+// The reverse of Broadcast: sums tensors, listed as Broadcast's results are, over the devices and
+// returns the sums on `destination`. Undefined inputs count as zeros; if all are undefined, so is
+// the sum. Backward broadcasts the sums' gradients to the devices.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.ReduceAddCoalesced.
 // **Devices and streams.** comm::reduce_add_coalesced.
-// **Threads and exceptions.** ValueError without devices, or for tensors that are no multiple of
-// them; ShapeError and DtypeError name the summand. Backward throws Broadcast's.
+// **Threads and exceptions.** ValueError for no devices, or for a number of tensors that is no
+// multiple of the number of devices; ShapeError and DtypeError name the summand. Backward throws
+// Broadcast's.
 struct ReduceAddCoalesced {
   static constexpr const char* name = "ReduceAddCoalesced";
   static constexpr bool saves = false;
@@ -106,8 +108,7 @@ struct ReduceAddCoalesced {
   }
   std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
 
-  // What forward does; but a sum may be made in the memory of a tensor that `flat` is the only
-  // owner of.
+  // The same as forward, but may compute a sum in the memory of a tensor that only `flat` owns.
   static std::vector<Tensor> add(std::vector<Tensor> flat, const std::vector<Device>& devices,
                                  Device destination);
 };

@@ -19,36 +19,35 @@
 #include <utility>
 #include <vector>
 
-// Training on ranks that do not all have the same number of batches.
+// Training on ranks that have different numbers of batches.
 namespace lockstep {
 
-// The same on every rank.
+// How a join treats ranks that have run out of batches. The same on every rank.
 //
 // **Torch counterpart.** The arguments of torch.distributed.algorithms.Join.
 struct JoinOptions {
-  // Whether gradients are divided by the number of all ranks, also when some have no batch any
-  // more; otherwise by the number of those that have one.
+  // Whether gradients are divided by the number of all ranks, or of those that still have batches.
   bool divide_by_initial_world_size = true;
-  // If not, `join` does nothing but call its function: for inputs known to be even.
+  // If false, `join` only calls its function: for inputs known to be even.
   bool enable = true;
-  // Whether the first rank to run out of inputs ends the training of all with an Error.
+  // Whether the first rank that runs out of batches ends training on all ranks with an Error.
   bool throw_on_early_termination = false;
 };
 
-// What the ranks have told each other before some collectives: which ones these are, or that they
-// have joined, which is to say, have run out of inputs.
+// What each rank has told the others before a phase: which phase it is about to run, or that it has
+// joined, that is, has run out of batches.
 class JoinExchange {
  public:
-  // For each rank 0 where it has joined, otherwise the number of what it is about to do.
+  // codes[r] is 0 if rank r has joined, otherwise the number of its phase.
   explicit JoinExchange(std::vector<std::int32_t> codes) : codes_(std::move(codes)) {}
 
   int size() const { return static_cast<int>(codes_.size()); }
-  // How many ranks have not joined, and the first of them (or `size` if there is none).
+  // The number of ranks that have not joined, and the first of them (`size` if there is none).
   int active() const {
     return size() - static_cast<int>(std::count(codes_.begin(), codes_.end(), 0));
   }
   int first_active() const;
-  // What rank r has told. An IndexError if there is no such rank.
+  // What rank r has told. An IndexError for no such rank.
   std::int32_t code(int r) const {
     check<IndexError>(r >= 0 && r < size(), "JoinExchange.code: expected a rank from 0 to ",
                       size() - 1, ", got ", r);
@@ -61,23 +60,22 @@ class JoinExchange {
 
 namespace detail {
 
-// What the joinables of one `join` have in common on one rank.
+// What the joinables of one `join` share on one rank.
 //
 // Threads: one at a time.
 struct JoinState {
   distributed::ProcessGroup group;
   Device device;
   JoinOptions options;
-  int last_active = 0;  // the lowest rank of those that were the last to join, as far as is known
+  int last_active = 0;  // the lowest of the ranks that joined last, as far as known
 };
 
 }  // namespace detail
 
-// What the ranks are telling each other: `get` waits for it.
+// An exchange in progress: `get` waits for it.
 //
-// **Threads and exceptions.** A ValueError where ranks with inputs are about to do different
-// things, or divide by different numbers of ranks; the Error of throw_on_early_termination; what
-// the group throws.
+// **Threads and exceptions.** A ValueError if ranks are about to run different phases, or divide by
+// different numbers of ranks; the Error of throw_on_early_termination; what the group throws.
 class JoinAnnouncement {
  public:
   JoinAnnouncement() = default;
@@ -92,10 +90,9 @@ class JoinAnnouncement {
   Tensor codes_;
 };
 
-// A joinable's place in a `join`.
-//
-// The joinable announces each phase of its work that has collectives, before them: a rank that has
-// joined takes part in these by JoinHook::main_hook.
+// A joinable's place in a `join`. The joinable announces each phase of its work that has
+// collectives before it runs them, so that ranks that have joined can take part by
+// JoinHook::main_hook.
 class JoinContext {
  public:
   // A joinable numbers its phases from 0 to kPhases - 1; another number is a ValueError.
@@ -106,9 +103,9 @@ class JoinContext {
 
   const JoinOptions& options() const { return state_->options; }
 
-  // Tells the others by a collective, in the group's order, and returns.
+  // Tells the others by a collective, in the group's order, and returns at once.
   JoinAnnouncement announce(int phase) const { return tell(state_->group, code_of(phase)); }
-  // The same, and waits for what they tell.
+  // The same, but waits for what the others tell.
   JoinExchange meet(int phase) const {
     return tell(state_->group.blocking(), code_of(phase)).get();
   }
@@ -119,8 +116,8 @@ class JoinContext {
   static int phase_of(std::int32_t code) { return (std::abs(code) - 1) % kPhases; }
 
  private:
-  // What this rank announces for a phase. The sign says by how many ranks it divides, so that ranks
-  // which differ in it find that out.
+  // The code of a phase. Its sign tells what this rank divides by, so that ranks that differ
+  // notice.
   std::int32_t code_of(int phase) const {
     check<ValueError>(phase >= 0 && phase < kPhases, "join: expected a phase from 0 to ",
                       kPhases - 1, ", got ", phase);
@@ -134,25 +131,25 @@ class JoinContext {
   int joinable_;
 };
 
-// What a joinable does for one `join`.
+// What a joinable does in one `join`.
 //
-// **Torch counterpart.** torch.distributed.algorithms.JoinHook. There the ranks that have joined
-// repeat a whole step, and are told once before each; here they are told of every phase.
+// **Torch counterpart.** torch.distributed.algorithms.JoinHook, where joined ranks are told once
+// per step, and repeat the whole of it; here they are told of every phase.
 class JoinHook : detail::NonCopyable {
  public:
-  // Ends the use of the context; throws nothing and does not communicate.
+  // Ends the use of the context. Does not throw or communicate.
   virtual ~JoinHook() = default;
 
-  // Called before the function: from here on the joinable announces its phases.
+  // Called before the function. From here on the joinable announces its phases.
   virtual void begin(const JoinContext& context) = 0;
-  // Called on a rank that has joined: takes part in the collectives of `phase`, with nothing to
-  // contribute.
+  // Called on a rank that has joined: takes part in the collectives of `phase` without
+  // contributing.
   virtual void main_hook(int phase, const JoinExchange& exchange) = 0;
-  // Called on all ranks, when all have joined; `last_rank` was among the last to do so.
+  // Called on all ranks once all have joined. `last_rank` is one of the last.
   virtual void post_hook(int last_rank) = 0;
 };
 
-// What can take part in a `join`: DistributedDataParallel, and types of the user's.
+// A type that can take part in a `join`, as DistributedDataParallel can.
 //
 // **Torch counterpart.** torch.distributed.algorithms.Joinable.
 template <class T>
@@ -164,27 +161,26 @@ concept Joinable = requires(T& joinable, const JoinOptions& options) {
 
 namespace detail {
 
-// Takes part in what the others do until all have joined, then calls each hook's post_hook.
+// Takes part in the others' phases until all ranks have joined, then calls each hook's post_hook.
 void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
                                   const std::vector<std::unique_ptr<JoinHook>>& hooks);
 
 }  // namespace detail
 
-// Calls `fn`, in which each rank goes through its own batches, be they more or fewer than another
-// rank's.
+// Calls `fn`, in which each rank runs through its own batches, however many it has.
 //
-// A rank whose fn has returned takes part in the collectives of those that go on, with nothing to
-// contribute, until all have returned; then each joinable gives all ranks the state of one of the
-// last. Every rank calls it, with the same joinables in the same order, once for each epoch or for
-// all.
+// A rank whose fn has returned takes part in the others' collectives, without contributing, until
+// all have returned; then each joinable gives all ranks the state of one that finished last. Every
+// rank calls join with the same joinables in the same order, once for each epoch or once for all.
 //
-// This is a function, where torch has a context manager: what follows the loop takes as long as the
-// slowest rank and may throw, which a destructor must not; and it is left out where fn throws.
+// join is a function, not a guard: what follows the loop waits for the slowest rank and may throw,
+// which a destructor must not, and it is skipped if fn throws.
 //
-// **Torch counterpart.** torch.distributed.algorithms.Join, and DistributedDataParallel.join.
-// **Threads and exceptions.** An exception of fn leaves `join` at once; ranks that wait for this
-// one are released as the group does it. A ValueError for joinables of different groups, or for one
-// that is in a join already; else as JoinAnnouncement.
+// **Torch counterpart.** torch.distributed.algorithms.Join, a context manager, and
+// DistributedDataParallel.join.
+// **Threads and exceptions.** An exception of fn leaves join at once; the group releases the ranks
+// that wait for this one. A ValueError for joinables of different groups, or for one that is in a
+// join already; else as JoinAnnouncement.
 // **Example.** ls::join(std::tie(model, other), [&] { for (auto& batch : mine) train(batch); });
 template <Joinable... Joinables, std::invocable F>
 void join(const std::tuple<Joinables&...>& joinables, F&& fn, const JoinOptions& options = {}) {

@@ -29,8 +29,8 @@ Kwargs<T> kwargs(T values) {
   return {std::move(values)};
 }
 
-// For keywords that are only known at run time: what the module's forward takes in place of a
-// struct, and looks up by name.
+// Keywords known only at run time: the module's forward takes this in place of a struct and looks
+// them up by name.
 using KwargsMap =
     std::map<std::string,
              std::variant<std::monostate, Tensor, double, std::int64_t, bool, std::string>>;

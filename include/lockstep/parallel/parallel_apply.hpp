@@ -36,9 +36,8 @@ namespace lockstep {
 
 namespace detail {
 
-// Calls a module with its part of each list of inputs, as apply_all's `parts_of` gives them. A
-// first part that is a tuple is the argument list, any other is the only argument; keyword
-// arguments, if there are any, come last.
+// Calls a module with its part of each list of inputs. A first part that is a tuple is the argument
+// list, any other is the only argument; keyword arguments, if any, come last.
 template <class M, class Input, class... Keywords>
 decltype(auto) forward_parts(M& module, const std::tuple<const Input&, const Keywords&...>& parts) {
   const auto call = [&](const auto&... args) -> decltype(auto) {
@@ -55,8 +54,8 @@ decltype(auto) forward_parts(M& module, const std::tuple<const Input&, const Key
   }
 }
 
-// Where replica i is: devices[i] or, where no devices are given, where the module's first parameter
-// or buffer is.
+// The device of replica i: devices[i] or, without devices, that of the module's first parameter or
+// buffer.
 template <class M>
 std::optional<Device> device_of_replica(const M& module, const std::vector<Device>& devices,
                                         std::size_t i) {
@@ -69,7 +68,7 @@ std::optional<Device> device_of_replica(const M& module, const std::vector<Devic
   }
 }
 
-// The timeline's row for what replica i does: its device's or, where none is known, its thread's.
+// The timeline's row for replica i: its device's or, if that is unknown, its thread's.
 template <class M>
 profile::Row replica_row(const M& module, const std::vector<Device>& devices, std::size_t i) {
   if (!profile::enabled()) return {};
@@ -78,8 +77,8 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
 }
 
 // What one replica returns or throws, and its mark that it has ended: all that its thread writes
-// and others read. The padding keeps two replicas' slots out of one cache line (cores fetch lines
-// of 64 bytes in pairs).
+// and others read. The padding keeps two slots out of one cache line (cores fetch lines of 64 bytes
+// in pairs).
 template <class Output>
 struct OutputSlot : NonCopyable {
   std::optional<Output> output;
@@ -103,8 +102,7 @@ struct alignas(128) ApplyJob {
   ReplicaGroup group;
 
   void operator()(std::size_t i) {
-    // Before the state is set: if that throws, the end of this scope wakes the replicas that wait
-    // for this one.
+    // Comes first: if setting the state throws, the end of this scope wakes the waiting replicas.
     const ReplicaScope replica(group, i, slots[i].ended);
     const ThreadState::Scope thread_state(state);
     if constexpr (!ForeignModule<M>) {
@@ -124,8 +122,8 @@ struct alignas(128) ApplyJob {
   }
 };
 
-// The modules of an apply. (A std::span of a user's type takes a compiler longer than all else that
-// it makes for an apply.)
+// The modules of an apply. (std::span over a user's type costs more compile time than the rest of
+// an apply.)
 template <class M>
 struct Modules {
   M* first;
@@ -138,7 +136,7 @@ struct Modules {
 // Which threads run the modules of an apply.
 enum class ApplyThreads {
   one_each,
-  // As many as save time; where each module takes a few microseconds, mostly the caller's alone.
+  // As many as save time; where each module takes a few microseconds, usually the caller's alone.
   shared
 };
 
@@ -147,9 +145,9 @@ inline void check_count(std::size_t modules, const char* what, std::size_t count
                     " is not equal to the number of ", what, " ", count);
 }
 
-// Calls all modules at once and returns their results in that order. `parts_of(i)` gives module i's
-// arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
-// `synchronized`: what replicas::synchronized() returns.
+// Calls all modules at once and returns their results in order. `parts_of(i)` gives module i's
+// arguments as a tuple of references: its part of the inputs, then any keyword arguments.
+// `synchronized` is what replicas::synchronized() returns.
 template <class M, class PartsOf>
 auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
@@ -159,14 +157,14 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
   outputs.reserve(modules.count);
   if (modules.count == 0) return outputs;
   if (modules.count == 1) {
-    // `replicas` sees a single replica, also where this runs within one of an outer group.
+    // `replicas` sees a single replica, even if this runs within a replica of another group.
     const ScopedValue<CurrentReplica> alone(current_replica, {});
     const profile::RecordFunction range("apply", replica_row(modules[0], devices, 0));
     outputs.push_back(forward_parts(modules[0], parts_of(0)));
     return outputs;
   }
 
-  // Which streams a foreign module works on is its library's affair.
+  // A foreign module's library chooses its streams.
   const std::vector<Device> none;
   const ReplicaStreams streams(ForeignModule<M> ? none : devices);
   std::optional<TeamLease> team;
@@ -215,8 +213,8 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
   return outputs;
 }
 
-// Calls each module with its part of each list, in a thread of its own, and moves the results to
-// `devices` if there are any.
+// Calls each module with its part of each list, in a thread of its own, and moves result i to
+// devices[i] if devices are given.
 template <class M, class... Part>
 auto apply_and_move(std::vector<M>& modules, const std::vector<Device>& devices,
                     const std::vector<Part>&... parts) {
@@ -231,30 +229,26 @@ auto apply_and_move(std::vector<M>& modules, const std::vector<Device>& devices,
 
 }  // namespace detail
 
-// Calls modules[i] with inputs[i], all at once, and returns the results in that order. The lists
-// may be what scatter returned.
+// Calls modules[i] with inputs[i], all at once, and returns the results in order.
 //
-// An input that is a std::tuple is a list of arguments, anything else is the one argument. All
-// modules make progress together even where they outnumber the cores, so one may wait for another
-// inside forward (replicas::all_reduce, replicas::barrier). Module 0 runs on the calling thread; so
-// does a single module.
+// An input that is a std::tuple is a list of arguments; anything else is the one argument. The
+// lists may be what scatter returned. With `devices`, the tensors of result i are moved to
+// devices[i], differentiably. Module 0 runs on the calling thread. All modules make progress
+// together, even if they outnumber the cores, so one may wait for another inside forward
+// (replicas::all_reduce, replicas::barrier).
 //
-// With `devices`, the tensors of result i are moved to devices[i] if they are elsewhere, and
-// derivatives flow through the move.
-//
-// **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each
-// time; moving the results is torch::nn::parallel::parallel_apply's.
-// **Devices and streams.** Every thread sees the caller's state: grad and inference mode, autocast
-// and current streams. Where `devices` lists a GPU again, that module runs on a stream of its own,
-// between what the device's current stream holds before and after; the module's arguments,
-// parameters, buffers and results are recorded on the streams that use them. Any other tensor that
-// the module uses, and one within a type that holds no tensors as far as scatter knows, has to be
-// recorded by its owner (record_stream).
-// **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
-// ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
-// and device (without `devices`, where the module's first parameter is), with the others listed and
-// the original nested. A single module's is thrown as it is. ValueError for lists that differ in
-// length; an Error if threads cannot be started, and nothing has run then.
+// **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts new threads at each call;
+// torch::nn::parallel::parallel_apply also moves the results.
+// **Devices and streams.** Every thread has the caller's state: grad and inference mode, autocast
+// and current streams. A module on a GPU that `devices` has listed before runs on a stream of its
+// own, after the work already on the device's current stream and before what follows there; its
+// arguments, parameters, buffers and results are recorded on the streams that use them. You must
+// record any other tensor that the module uses (record_stream).
+// **Threads and exceptions.** Uses persistent worker threads, leased for the call. Once all modules
+// have ended, throws the lowest failed one's exception as a ReplicaFailure of the same type that
+// names replica and device, lists the others and nests the original. A single module's exception is
+// thrown as it is. ValueError for lists that differ in length; an Error if threads cannot be
+// started, before anything has run.
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
@@ -262,7 +256,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
   return detail::apply_and_move(modules, devices, inputs);
 }
 
-// With keyword arguments: module i gets kwargs_tup[i] behind its inputs.
+// With keyword arguments: module i gets kwargs_tup[i] after its inputs.
 template <class M, class Input, class K>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<K>& kwargs_tup,

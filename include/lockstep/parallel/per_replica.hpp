@@ -21,19 +21,19 @@
 namespace lockstep {
 
 // State of a module that every replica has for itself and keeps from one forward to the next: a
-// counter, a cache, running statistics. In forward `*state` is the replica's own; in the module
-// itself, and where there are no replicas, it is replica 0's.
+// counter, a cache, running statistics. In forward `*state` is the replica's own value; outside of
+// replicas it is replica 0's.
 //
-// `merge` makes one value of two replicas'; without it merged() returns replica 0's. Each replica
-// begins with the initial value, so merging that with another value has to give the other one.
-// Tensors in it are copied for each replica, but stay on their device: neither replicate nor
-// `to` moves them.
-// Within a nested DataParallel every inner replica of every outer one has a value. Copies of the
-// module share the state, as they share parameters; a clone has its own.
+// merged() combines the replicas' values two at a time by `merge`; without `merge` it returns
+// replica 0's. Every replica starts with the initial value, so merging that with another value must
+// return the other. Tensors in a value are copied for each replica, but stay on their device:
+// neither replicate nor `to` moves them. In a nested DataParallel, every inner replica of every
+// outer one has a value. Copies of the module share the state, as they share parameters; a clone
+// has its own.
 //
-// **Torch counterpart.** None: what a replica of torch's writes into itself is lost.
-// **Threads and exceptions.** Each replica uses its own value. values, merged and reset are called
-// while no replica runs. Of modules that share the state, as copies do, one may run at a time.
+// **Torch counterpart.** None: what a torch replica writes into itself is lost.
+// **Threads and exceptions.** Each replica uses its own value. Call values, merged and reset while
+// no replica runs. Run only one of several modules that share the state at a time.
 // **Example.**
 //   struct Net {
 //     ls::PerReplica<std::int64_t> rows{0, std::plus<>{}};
@@ -50,7 +50,7 @@ class PerReplica {
   explicit PerReplica(T initial, Merge merge = {})
       : shared_(std::make_shared<Shared>(std::move(initial), std::move(merge))),
         slot_(&shared_->slots.front()) {}
-  // No move: what had been moved from would have no value.
+  // No move: a moved-from object would have no value.
   PerReplica(const PerReplica&) = default;
   PerReplica& operator=(const PerReplica&) = default;
   ~PerReplica() = default;
@@ -58,7 +58,7 @@ class PerReplica {
   T& operator*() const { return slot_->value; }
   T* operator->() const { return &slot_->value; }
 
-  // The values of all replicas that there have been, in the order in which they were first made.
+  // The values of all replicas so far, in the order in which they were first made.
   std::vector<T> values() const {
     std::vector<T> result;
     for (const Slot& slot : shared_->slots) result.push_back(slot.value);
@@ -81,16 +81,16 @@ class PerReplica {
 
   template <class Self, class Visitor>
   static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
-  // Called for the copy of this in a replica: replica 0's refers to the value of the original,
-  // others to a value of their own.
+  // replicate calls this on a replica's copy. Replica 0 keeps referring to the original's value,
+  // others get their own.
   void data_parallel_replicate(const std::shared_ptr<CallbackContext>& /*context*/,
                                std::size_t copy_id) {
     ++depth_;
     if (copy_id > 0) slot_ = shared_->slot_of(slot_, depth_, copy_id);
   }
-  // Called by lockstep::clone: makes this refer to a copy of all replicas' values. `states` has it
-  // already if another clone of the same state was made before, so that those that shared the state
-  // still do. Tensors in the values become those that `tensors` has for them.
+  // lockstep::clone calls this: it makes this object refer to a copy of all replicas' values, in
+  // which tensors are those of `tensors`. `states` maps states to their copies, so that objects
+  // that shared one still do.
   void unshare(std::map<const void*, std::shared_ptr<void>>& states,
                detail::TensorCopies& tensors) {
     std::shared_ptr<void>& copy = states[shared_.get()];
@@ -101,12 +101,12 @@ class PerReplica {
   }
 
  private:
-  // On a cache line of its own, since the replicas' threads write them at once.
+  // Has its own cache line, since the replicas' threads write at once.
   struct alignas(64) Slot {
     T value;
   };
 
-  // All replicas' values, whose addresses stay. `mutex` guards adding slots.
+  // All replicas' values, at stable addresses. `mutex` guards adding slots.
   struct Shared {
     Shared(T first, Merge how) : initial(copy_of(first)), merge(std::move(how)) {
       slots.push_back({copy_of(first)});
@@ -147,7 +147,7 @@ class PerReplica {
       return value;
     }
 
-    // The slot here with the index that `slot` has in `other`.
+    // The slot here that has the index of `slot` in `other`.
     Slot* slot_like(const Shared& other, const Slot* slot) {
       std::size_t place = 0;
       while (&other.slots[place] != slot) ++place;
@@ -158,13 +158,13 @@ class PerReplica {
     const Merge merge;
     std::mutex mutex;
     std::deque<Slot> slots;
-    // Null where the initial value could not be copied.
+    // Null if copying the initial value threw.
     std::map<std::tuple<Slot*, std::size_t, std::size_t>, Slot*> slot_of_copy;
   };
 
   std::shared_ptr<Shared> shared_;
   Slot* slot_;
-  std::size_t depth_ = 0;  // how many DataParallels, one within another, it is a replica of
+  std::size_t depth_ = 0;  // the number of nested DataParallels that this is a replica of
 };
 
 }  // namespace lockstep

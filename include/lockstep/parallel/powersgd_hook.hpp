@@ -16,38 +16,38 @@
 #include <utility>
 #include <vector>
 
-// PowerSGD (Vogels, Karimireddy and Jaggi, 2019): gradients that are matrices are sent as the
-// product of two thin ones.
+// PowerSGD (Vogels, Karimireddy and Jaggi, 2019): sends a gradient that is a matrix as the product
+// of two thin matrices.
 namespace lockstep::ddp_comm_hooks {
 
-// The same on every rank.
+// How gradients are compressed. The same on every rank.
 //
 // **Torch counterpart.** The arguments of PowerSGDState, with its defaults.
 struct PowerSGDOptions {
-  // The columns of the thin matrices: what is sent grows with it, and what is lost shrinks.
+  // The columns of the thin matrices. More columns send more and lose less.
   std::int64_t matrix_approximation_rank = 1;
-  // How many backward passes are reduced as they are first, while gradients change fast.
+  // The number of backward passes to reduce uncompressed first, while gradients change fast.
   std::int64_t start_powerSGD_iter = 1000;
   // A gradient is compressed if that makes it smaller by more than this factor.
   double min_compression_rate = 2;
-  // Whether what a pass has lost is added to the next one's gradient.
+  // Whether a pass's error is added to the next pass's gradient.
   bool use_error_feedback = true;
-  // Whether a pass begins where the one before has ended, not from random numbers.
+  // Whether a pass starts from the last one's result rather than from random numbers.
   bool warm_start = true;
-  // Added to a norm that is divided by.
+  // Added to the norms that columns are divided by.
   double orthogonalization_epsilon = 0;
   std::uint64_t random_seed = 0;
 };
 
-// What a PowerSGD hook remembers from one pass to the next on one rank: for one model, and made
-// alike on every rank.
+// What a PowerSGD hook remembers between passes on one rank. Each model has one, made alike on
+// every rank.
 //
-// Errors and starting points are kept for each parameter, not for each bucket: they stay when
-// DistributedDataParallel makes its buckets anew, so that any start_powerSGD_iter will do.
+// Errors and starting points belong to parameters, not to buckets, so they survive when
+// DistributedDataParallel rebuilds its buckets; any start_powerSGD_iter will do.
 //
 // **Torch counterpart.** torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState.
-// **Threads and exceptions.** Used by the hook as the model's backward passes are, one at a time; a
-// ValueError for a number that makes no sense.
+// **Threads and exceptions.** One thread at a time, as the model's backward passes. A ValueError
+// for an option out of range.
 class PowerSGDState : lockstep::detail::NonCopyable {
  public:
   explicit PowerSGDState(distributed::ProcessGroup group, const PowerSGDOptions& options = {})
@@ -55,7 +55,7 @@ class PowerSGDState : lockstep::detail::NonCopyable {
 
   const distributed::ProcessGroup& group() const { return group_; }
   const PowerSGDOptions& options() const { return options_; }
-  // How many passes have been reduced.
+  // The number of passes reduced so far.
   std::int64_t iter() const { return iter_; }
   void set_iter(std::int64_t iter) { iter_ = iter; }
 
@@ -64,18 +64,18 @@ class PowerSGDState : lockstep::detail::NonCopyable {
     std::int64_t numel_before_compression = 0;
     std::int64_t numel_after_compression = 0;
   };
-  // Counts over the passes since start_powerSGD_iter: the elements of the gradients, and those that
-  // a rank has sent for them.
+  // Counts, over the passes since start_powerSGD_iter, the elements of the gradients and those that
+  // this rank sent for them.
   CompressionStats compression_stats() const {
     const double rate = after_ > 0 ? static_cast<double>(before_) / static_cast<double>(after_) : 0;
     return {rate, before_, after_};
   }
 
-  // What it remembers on this rank, with its options, by name: "state.0.error" is of the first of
-  // the model's `parameters`; numbers are tensors of one element: what io::save_file can write.
+  // This rank's memory and options by name, as io::save_file writes them: "state.0.error" belongs
+  // to the first of the model's `parameters`; numbers are tensors of one element.
   //
-  // Each rank has lost something else, so each rank keeps its own. The tensors are those of the
-  // hook: the next pass changes them. The process group is no part of it.
+  // Ranks differ in their errors, so save each rank's. The tensors are the hook's own: the next
+  // pass changes them. The process group is not included.
   //
   // **Torch counterpart.** PowerSGDState.__getstate__.
   template <std::derived_from<Tensor> T>
@@ -83,17 +83,17 @@ class PowerSGDState : lockstep::detail::NonCopyable {
     return state_of({parameters.begin(), parameters.end()});
   }
 
-  // Takes over the options and copies of what `state_dict` gave on this rank, for the same
-  // parameters in the same order: training goes on with the same bits if gradients have the same
-  // dtype. (Without warm_start from the second pass on: a model's first pass may draw random
-  // numbers in another order.) Called by every rank, before or between passes.
+  // Restores options and memory from copies of what `state_dict` gave on this rank, for the same
+  // parameters in the same order. Every rank calls it, before or between passes. Training then
+  // continues with the same bits if gradients have the same dtype (without warm_start only from the
+  // second pass on, since a model's first pass may draw random numbers in another order).
   //
   // **Torch counterpart.** PowerSGDState.__setstate__.
-  // **Devices and streams.** The copies are on the parameters' devices and issued to the current
+  // **Devices and streams.** The copies are on the parameters' devices, made on the current
   // streams.
-  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
-  // another shape or dtype, and counts that are negative or too large, or a ValueError for an
-  // option that the constructor would not take; nothing has been changed then.
+  // **Threads and exceptions.** A ModuleError that lists what is missing, unexpected, of another
+  // shape or dtype, or a count out of range; a ValueError for an option that the constructor
+  // refuses. Nothing has changed then.
   template <std::derived_from<Tensor> T>
   void load_state_dict(const StateDict& dict, const std::vector<T>& parameters) {
     load_state(dict, {parameters.begin(), parameters.end()});
@@ -101,17 +101,17 @@ class PowerSGDState : lockstep::detail::NonCopyable {
 
   // What the hook itself uses.
 
-  // The rows and columns that a gradient, or its parameter, has as a matrix.
+  // The rows and columns of a gradient, or of its parameter, seen as a matrix.
   static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient) {
     const std::int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
     return {rows, rows > 0 ? gradient.numel() / rows : 0};
   }
 
   struct Memory {
-    Tensor parameter;    // keeps the key's address from being used again
-    Tensor error = {};   // [rows, columns], what has been lost
+    Tensor parameter;    // keeps the key's address from being reused
+    Tensor error = {};   // [rows, columns], what compression has lost
     Tensor random = {};  // [rank, columns]
-    Tensor q = {};       // the same, where the next pass begins
+    Tensor q = {};       // the same, where the next pass starts
   };
   Memory& memory_of(const Tensor& parameter);
   Generator& random() { return random_; }
@@ -135,17 +135,17 @@ class PowerSGDState : lockstep::detail::NonCopyable {
   std::int64_t after_ = 0;
 };
 
-// The mean over the ranks of gradients, each compressed to a product of two thin matrices.
+// Averages gradients over the ranks, each compressed to a product of two thin matrices.
 //
-// A gradient is taken as a matrix of as many rows as its first dimension has; those for which it
-// does not pay (min_compression_rate), vectors among them unless that is below 1, are sent as they
-// are. What a pass loses is added to the next one's gradient. Memory: for each compressed gradient
-// the error, which is as large, and while its bucket is being reduced the gradient again.
+// A gradient is taken as a matrix with a row per element of its first dimension. Gradients that do
+// not shrink enough (min_compression_rate), such as vectors, are sent as they are. Compressing
+// keeps as much memory as the compressed gradients, for their errors, and as much again while a
+// bucket is reduced.
 //
-// **Torch counterpart.** powerSGD_hook. Errors belong to parameters, not to buckets, and what is
-// sent as it is has none; half precision is compressed in f32.
-// **Devices and streams.** On the gradients' device. Two collectives a bucket for the thin
-// matrices, of which the second one starts at the end of backward, and one for the rest.
+// **Torch counterpart.** powerSGD_hook. Here errors belong to parameters, not buckets, gradients
+// sent as they are have none, and half precision is compressed in f32.
+// **Devices and streams.** On the gradients' device. A bucket takes two collectives for the thin
+// matrices, the second at the end of backward, and one for the rest.
 // **Threads and exceptions.** As CommHook. Every rank gets the same bits.
 // **Example.**
 //   const auto state = std::make_shared<ls::ddp_comm_hooks::PowerSGDState>(

@@ -12,11 +12,11 @@
 namespace lockstep {
 
 // Says which replica an exception comes from. What parallel_apply throws derives from this and from
-// the type that the replica threw, if that is one of lockstep/error.hpp, std::bad_alloc, or one of
-// <stdexcept>; otherwise from the nearest base of it that is, or from Error where there is none.
-// The original is nested within it: std::rethrow_if_nested throws it, with its own type. Without
-// memory for all that, parallel_apply throws the original itself. The constructor nests the
-// exception that is being handled where it is called.
+// the type that the replica threw, if that is from lockstep/error.hpp or <stdexcept> or is
+// std::bad_alloc; otherwise from the nearest base that is, or else from Error.
+//
+// The original is nested: std::rethrow_if_nested throws it with its own type. If memory runs out,
+// parallel_apply throws the original itself. The constructor nests the exception being handled.
 //
 // **Example.**
 //   try {
@@ -36,8 +36,8 @@ class ReplicaFailure : public std::nested_exception {
   Device device_;
 };
 
-// Thrown in a replica that waits for another one which has ended. It is never the cause, so
-// parallel_apply throws the other one's error, if there is one.
+// Thrown in a replica that waits for one that has ended. parallel_apply throws it only if no
+// replica failed otherwise.
 class ReplicaReleased : public Error {
  public:
   using Error::Error;
@@ -45,9 +45,9 @@ class ReplicaReleased : public Error {
 
 namespace detail {
 
-// Throws the lowest replica's error, naming replica and device, with the others listed in its text;
-// a ReplicaReleased only if there is nothing else. Without memory for that it throws the lowest
-// replica's as it is. `error_of` gives null for a replica that has not failed.
+// Throws the lowest failed replica's error, naming replica and device and listing the others; a
+// ReplicaReleased only if there is nothing else. If memory runs out, throws that error as it is.
+// `error_of` returns null for a replica that has not failed.
 void throw_first_failure(std::size_t replicas,
                          FunctionRef<std::exception_ptr(std::size_t)> error_of,
                          FunctionRef<Device(std::size_t)> device_of);

@@ -26,31 +26,31 @@ namespace detail {
 
 // The replicas that one parallel_apply runs at once, and where they meet inside forward.
 //
-// Threads: one a replica. `mutex_` guards everything but the atomics. A replica that ends sets its
-// mark, and then looks whether any waits; a replica that waits counts itself in `waiting_`, and
-// then looks whether any has ended: so one of the two always sees the other. Each mark lies where
-// its replica writes anyway, not in here: a cache line that all of them wrote would go from core to
+// Threads: one per replica. `mutex_` guards everything but the atomics. A replica that ends sets
+// its mark and then checks whether any waits; one that waits counts itself in `waiting_` and then
+// checks whether any has ended: so one of the two always sees the other. Each mark lies in memory
+// that its replica writes anyway, since a cache line that all of them wrote would move from core to
 // core.
 class ReplicaGroup {
  public:
-  // `any_ended` tells whether any replica has set its mark, and outlives the group.
+  // `any_ended` tells whether any replica has set its mark, and must outlive the group.
   ReplicaGroup(std::size_t size, bool synchronized, FunctionRef<bool()> any_ended)
       : synchronized_(synchronized), any_ended_(any_ended), size_(size) {}
 
   std::size_t size() const { return size_; }
   bool synchronized() const { return synchronized_; }
 
-  // Blocks until every replica has called this, and returns the sum of their tensors on this
+  // Blocks until every replica has called this and returns the sum of their tensors, on this
   // replica's device. With undefined tensors it is a barrier. Throws as replicas::all_reduce does.
   Tensor all_reduce(std::size_t index, const Tensor& mine);
 
-  // Called when a replica has returned or thrown: sets its mark and wakes the replicas that wait,
-  // which then throw.
+  // Called when a replica has returned or thrown: sets its mark and wakes waiting replicas, which
+  // then throw.
   void leave(std::atomic<bool>& mark);
 
  private:
-  // A replica's tensor, with what was current in the replica: the stream of the tensor's device,
-  // and the autograd modes.
+  // A replica's tensor, with the stream of its device and the autograd modes that were current
+  // there.
   struct ReplicaTensor {
     Tensor tensor = {};
     std::optional<Stream> stream = {};
@@ -59,20 +59,19 @@ class ReplicaGroup {
 
   static std::optional<Stream> stream_of(const Tensor& tensor);
 
-  // Makes `stream` wait for the tensor's, and records the tensor on it. They differ where a replica
+  // Makes `stream` wait for the tensor's, and records the tensor on it. They differ if a replica
   // has set a stream of its own.
   static void wait_and_record(const Stream& stream, const ReplicaTensor& result);
 
-  // Called by the replica that comes last: makes the results, or keeps the error, and wakes the
-  // others. They read the results before the next round is complete, for which all of them have to
-  // come again.
+  // The last replica to arrive calls this: it makes the results or keeps the error, and wakes the
+  // others. They read the results before the next round is complete, since that needs all of them.
   void complete();
 
   void wait(std::unique_lock<std::mutex>& lock, std::size_t index);
 
   static std::vector<ReplicaTensor> sums(const std::vector<ReplicaTensor>& inputs);
 
-  // These two come first, since every replica reads them: they end ApplyJob's first 128 bytes.
+  // These two come first because every replica reads them: they end ApplyJob's first 128 bytes.
   std::atomic<std::uint32_t> waiting_{0};
   const bool synchronized_;
 
@@ -87,8 +86,7 @@ class ReplicaGroup {
   std::size_t round_ = 0;
 };
 
-// Makes the calling thread replica `index` of a group until destroyed, and then sets that replica's
-// mark.
+// Makes the calling thread replica `index` of a group; its end sets that replica's mark.
 class ReplicaScope : NonCopyable {
  public:
   ReplicaScope(ReplicaGroup& group, std::size_t index, std::atomic<bool>& mark);
@@ -102,32 +100,32 @@ class ReplicaScope : NonCopyable {
 }  // namespace detail
 
 // What a module's forward may ask of the replicas that run with it. Outside of parallel_apply, and
-// where there is one chunk only, there is one replica: all_reduce returns its tensor and barrier
-// returns at once, so a layer that uses them needs no other code for one device. A DataParallel
-// with one device or none starts no replicas: within a replica of another DataParallel, its module
-// is part of that replica.
+// if there is only one chunk, there is one replica: all_reduce returns its tensor and barrier
+// returns at once, so layers need no other code for one device. A DataParallel with one device or
+// none starts no replicas: if a replica of another DataParallel calls it, its module is part of
+// that replica.
 namespace replicas {
 
 std::size_t count();
 inline std::size_t index() { return detail::current_replica.index; }
 
-// True if statistics of the batch are to be taken over all replicas, that is, if the DataParallel
+// True if statistics of the batch should be taken over all replicas, that is, if the DataParallel
 // was given ReplicaBuffers::synchronized.
 bool synchronized();
 
-// Returns the sum of every replica's `tensor`, to each replica on its tensor's device; waits until
-// all have called.
+// Waits until every replica has called it, and returns the sum of their tensors, to each on its own
+// tensor's device.
 //
 // **Torch counterpart.** torch.distributed.nn.functional.all_reduce, among replicas.
 // **Devices and streams.** As functions::ReduceAddCoalesced and Broadcast, on the current streams
-// of the replica that comes last, after what is on the others'; each replica's current stream waits
+// of the replica that comes last, which wait for the others'; each replica's current stream waits
 // for its result.
-// **Backward.** Each replica's gradient is the sum of those of all results, to any order. A replica
-// that records nothing (NoGradGuard, inference mode) neither gets a gradient through its `tensor`
-// nor passes one on through its result; for the others it is a constant.
+// **Backward.** Each replica's gradient is the sum of the gradients of all results, to any order. A
+// replica that records nothing (NoGradGuard, inference mode) gets and passes on no gradient; to the
+// others its tensor is a constant.
 // **Threads and exceptions.** Every replica calls it equally often, on the thread that runs its
-// forward. All of them get a ShapeError or DtypeError where tensors differ, and a ValueError where
-// some call `barrier` instead. If a replica ends or throws instead, those that wait for it get a
+// forward. All of them get a ShapeError or DtypeError if tensors differ, and a ValueError if some
+// call `barrier` instead. If a replica ends or throws instead, those that wait for it get a
 // ReplicaReleased.
 Tensor all_reduce(const Tensor& tensor);
 

@@ -29,19 +29,19 @@ namespace lockstep {
 
 namespace detail {
 
-// Throws the ModuleError that names the first parameter or buffer of the module that is not on
-// `device`, if there is one.
+// Throws a ModuleError that names the first parameter or buffer of the module that is not on
+// `device`.
 void check_module_device(const TensorWalk& module, Device device);
-// The same for a module whose tensors_of the caller has: `tensors`.
+// The same, where `tensors` is tensors_of(module).
 void check_module_device(const TensorWalk& module, const std::vector<Tensor>& tensors,
                          Device device);
 
-// True if all parameters and buffers of the module are on plain `cpu`, or there are none: a wrapper
-// may move it to a device then.
+// True if all parameters and buffers of the module are on plain `cpu`, or if it has none. A wrapper
+// then moves it to a device.
 bool is_on_host_memory(const TensorWalk& module);
 
-// Finds tensors in a list. Those that are looked for in the order of the list, once or again and
-// again, cost one comparison each.
+// Finds the index of a tensor in a list. Looking tensors up in the order of the list costs one
+// comparison each.
 class IndexInList {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
@@ -57,15 +57,15 @@ class IndexInList {
   std::unordered_map<const TensorImpl*, std::size_t> indices_;
 };
 
-// Makes the copies results of a Broadcast of the originals in the graph or, where grad mode is off
-// or `detach` set, tensors that do not require grad. `copies` lists those of all originals for one
-// device after another. Copies of originals that do not require grad stay as they are.
+// Turns copies that lie one device after another into the results of a Broadcast of the originals,
+// or into tensors that do not require grad if grad mode is off or `detach` is set. Leaves copies of
+// originals that do not require grad as they are.
 void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
                       const std::vector<Device>& devices, bool detach);
 
-// Makes a copy of a module a replica in one walk: gives it objects of its own (UnsharingVisitor),
-// replaces its handles of the originals by this replica's copies, which begin at `copies`, and
-// lists its sub-modules that have a data_parallel_replicate.
+// Makes a copy of a module a replica: gives it objects of its own (UnsharingVisitor), replaces its
+// handles of the originals by this replica's copies, which begin at `copies`, and collects its
+// sub-modules that have a data_parallel_replicate.
 class ReplicaVisitor : public UnsharingVisitor {
  public:
   ReplicaVisitor(IndexInList& indices, const Tensor* copies, std::size_t copy_id,
@@ -91,7 +91,7 @@ class ReplicaVisitor : public UnsharingVisitor {
   }
 
  private:
-  // Throws for a parameter that the module's copy constructor has made: it would not be trained.
+  // Throws for a parameter that the copy constructor has made anew: training would not reach it.
   void check_is_copy(const nested::Path& path, const Tensor& handle) const;
 
   IndexInList& indices_;
@@ -100,9 +100,9 @@ class ReplicaVisitor : public UnsharingVisitor {
   std::vector<ReplicationCallback>& callbacks_;
 };
 
-// A copy of the module for each of `devices`, which holds that device's `copies` in place of the
-// originals. `copies` lists those of all originals for one device after another. Gradients flow
-// back from the copies to the originals that require grad, unless grad mode is off or `detach` set.
+// Copies the module for each of `devices` and puts that device's `copies` in place of the
+// originals. `copies` lists those of all originals, one device after another. Gradients flow back
+// to originals that require grad, unless grad mode is off or `detach` is set.
 template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
                              std::vector<Tensor> copies, const std::vector<Device>& devices,
@@ -124,24 +124,24 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 
 }  // namespace detail
 
-// Returns one copy of the module for each device, with its parameters and buffers there; none for
-// no devices.
+// Returns one copy of the module per device, with its parameters and buffers there. devices[0] must
+// be the module's own device.
 //
-// Replicas are real modules: parameters() lists theirs, tied ones stay tied. On devices[0], where
-// the module must be, the replica shares the module's memory: what forward writes into its buffers
-// stays. On every other device, and where a device is listed again, it has copies. Frozen
-// parameters stay frozen; other members are copied with the module's copy constructor. With
-// `detach` no replica's parameter requires grad.
+// The replica on devices[0] shares the module's memory, so what forward writes into its buffers
+// stays; all others have copies, even where a device is listed again. Replicas are real modules:
+// parameters() lists theirs, tied ones stay tied, frozen ones stay frozen, and other members are
+// copied by the module's copy constructor. With `detach`, no replica's parameter requires grad. No
+// devices make no replicas.
 //
 // **Torch counterpart.** torch.nn.parallel.replicate, whose replicas have no parameters().
-// **Devices and streams.** comm::broadcast_coalesced, with buffers of its default size.
-// **Backward.** The replicas' gradients are summed into the module's parameters, in the order of
-// the devices; a parameter that no replica used gets none.
-// **Threads and exceptions.** Any thread, while none changes the module. ModuleError naming a
+// **Devices and streams.** As comm::broadcast_coalesced, with its default buffer size.
+// **Backward.** Sums the replicas' gradients into the module's parameters, in the order of the
+// devices; a parameter that no replica used gets none.
+// **Threads and exceptions.** Any thread, as long as none changes the module. ModuleError naming a
 // parameter or buffer that is not on devices[0], a layer that is not initialised yet, or a
 // parameter that the module's copy constructor does not share with the copy; DeviceError for a
-// device that does not exist; OperandError for a sparse tensor that is to be copied; what the
-// sub-modules' data_parallel_replicate throw.
+// device that does not exist; OperandError for a sparse tensor to be copied; what the sub-modules'
+// data_parallel_replicate throw.
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
   if (devices.empty()) return {};

@@ -14,23 +14,23 @@
 
 namespace lockstep {
 
-// Given to a sub-module and its counterparts in all replicas alike: where the replicas are, and
-// room for whatever these sub-modules want to share.
+// What a sub-module and its counterparts in all replicas are given: the replicas' devices, and room
+// for whatever they want to share.
 //
-// Threads: filled while replicate runs, on one thread. What `shared` holds is used by all replicas
-// at once during forward, and must be made for that.
+// Threads: one thread fills it while replicate runs. All replicas use `shared` at once during
+// forward, so it must allow that.
 struct CallbackContext {
   std::vector<Device> devices;
   std::any shared = {};
 };
 
-// M is told when it has become part of a replica: it has a member function
+// M has a member function that is called when M has become part of a replica:
 //
 //   void data_parallel_replicate(const std::shared_ptr<ls::CallbackContext>& context,
 //                                std::size_t copy_id);
 //
-// which replicate calls once the replica's parameters are in place: for replica 0 on each of its
-// sub-modules, the outer before the inner, then for replica 1, and so on.
+// replicate calls it once the replicas' parameters are in place: for replica 0 on each of its
+// sub-modules, outer before inner, then for replica 1, and so on.
 //
 // **Torch counterpart.** `__data_parallel_replicate__` of PyTorch-Encoding.
 template <class M>
@@ -41,7 +41,7 @@ concept HasReplicationCallback = requires(M& replica,
 
 namespace detail {
 
-// The call of one sub-module's data_parallel_replicate, in one replica.
+// One sub-module's data_parallel_replicate, in one replica.
 struct ReplicationCallback {
   template <class M>
   ReplicationCallback(M& replica, std::size_t id)
@@ -56,13 +56,14 @@ struct ReplicationCallback {
   std::size_t copy_id;
 };
 
-// Makes the calls, which are listed by replica. The n-th calls of all replicas share a context.
+// Makes the calls, which are listed replica by replica. The n-th calls of all replicas share a
+// context.
 void execute(const std::vector<ReplicationCallback>& callbacks, const std::vector<Device>& devices);
 
 }  // namespace detail
 
 // Calls the data_parallel_replicate of every sub-module that has one, in all replicas. replicate
-// does this itself; it is for replicas that come from elsewhere.
+// does this itself; call it for replicas made elsewhere.
 //
 // **Torch counterpart.** execute_replication_callbacks of PyTorch-Encoding.
 // **Threads and exceptions.** A ValueError for fewer devices than replicas.

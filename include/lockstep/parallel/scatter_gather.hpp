@@ -26,23 +26,22 @@
 
 namespace lockstep {
 
-// Splits every tensor in `inputs` along `dim` and returns one copy of the structure for each
-// device, holding its chunks.
+// Splits every tensor in `inputs` along `dim` and returns one copy of the structure per device,
+// holding that device's chunks.
 //
 // `inputs` is a tensor or any nesting of std::tuple, pair, array, vector, map, unordered_map,
-// optional, variant and plain structs; anything else in it, and a tensor without dimensions, goes
-// to every device. A type that hides tensors in something else is not Scatterable: it does not
-// compile, and the message says why. All tensors must have as many rows along `dim`; `split` says
-// how many each device gets, and there are fewer parts than devices where the rows do not suffice.
-// Without rows there is a part for every device.
+// optional, variant and plain structs. Anything else in it, and a tensor without dimensions, goes
+// to every device; a type that may hide tensors does not compile, and the message says why. All
+// tensors must have the same number of rows along `dim`. `split` says how many each device gets.
+// Fewer rows than devices make fewer parts; no rows at all make a part for every device.
 //
 // **Torch counterpart.** torch.nn.parallel.scatter, which drops rows where tensors disagree.
 // **Devices and streams.** As comm::scatter. A chunk for the tensor's own device is a view.
-// **Backward.** Gathers the chunks' gradients onto the input's device; adds up those of a tensor
+// **Backward.** Gathers the chunks' gradients onto the input's device; sums those of a tensor
 // without dimensions.
-// **Threads and exceptions.** Any thread. ValueError without devices, for tensors that disagree
-// (both are named with their paths and lengths), or for a split that does not fit; IndexError for a
-// dim out of range; DeviceError for a device that is to get a chunk and does not exist.
+// **Threads and exceptions.** Any thread. ValueError for no devices, for tensors that disagree (it
+// names both with their paths and lengths), or for a split that does not fit; IndexError for a dim
+// out of range; DeviceError for a device that should get a chunk and does not exist.
 // **Example.** auto chunks = ls::scatter(batch, {"cpu:0", "cpu:1"});  // 15 rows: 8 and 7
 template <class T>
 Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::int64_t dim = 0,
@@ -58,11 +57,10 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
   }
 }
 
-// Splits the positional and the keyword arguments of a call together: there are as many parts of
-// either, and a constant in one goes with the tensors in the other.
+// Splits a call's positional and keyword arguments together, so both have the same number of parts.
 //
-// **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which divides the two separately and
-// pads the shorter.
+// **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which splits the two separately and pads
+// the shorter.
 // **Devices and streams.** **Backward.** As scatter.
 // **Threads and exceptions.** As scatter; paths start with `args` and `kwargs`.
 template <class... Args, class K>
@@ -89,14 +87,14 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
   return parts;
 }
 
-// The type of what gather makes of parts of type T: T, but for plain values (numbers, strings) a
-// list of them, one for each part.
+// The type that gather makes of parts of type T: T itself, but for plain values (numbers, strings)
+// a list with one per part.
 template <class T>
 using Gathered = std::conditional_t<detail::nested::PlainValue<T>, std::vector<T>, T>;
 
 namespace detail::nested {
 
-// The share that each of several parts has in all rows; equal shares where there are no rows.
+// Each part's share of all rows; equal shares if there are no rows.
 inline std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts) {
   double total = 0;
   for (const std::int64_t n : rows) total += static_cast<double>(n);
@@ -106,8 +104,8 @@ inline std::vector<double> row_weights(std::span<const std::int64_t> rows, std::
   return weights;
 }
 
-// The sum of scalars, each times its weight. One whose weight is 0 is left out, since the mean of
-// no rows is not a number.
+// The sum of scalars, each times its weight. Scalars of weight 0 are left out, since the mean of no
+// rows is not a number.
 template <class Leaf>
 Leaf weighted_sum(std::vector<Leaf> scalars, std::vector<double> weights, Device device) {
   std::size_t kept = 0;
@@ -121,8 +119,8 @@ Leaf weighted_sum(std::vector<Leaf> scalars, std::vector<double> weights, Device
   return tensor_traits<Leaf>::weighted_sum(scalars, weights, device);
 }
 
-// How leaves that are scalars in every part are gathered, and how many rows each part stands for
-// (empty: all parts count the same).
+// How to gather leaves that are scalars in every part. rows[i] is the number of rows behind part i;
+// if empty, all parts count the same.
 struct ScalarRule {
   Reduction reduction = Reduction::none;
   std::span<const std::int64_t> rows = {};
@@ -173,7 +171,7 @@ inline auto gathering_from(const std::vector<Leaves>& parts, Device device, std:
 template <class T>
 Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
                    const ScalarRule& rule) {
-  // A class whose members nobody can see is refused below, by a message that speaks of results.
+  // A class with private members is refused below, by a message that speaks of results.
   if constexpr (decltype(find_obstacle<T>())::obstacle != Obstacle::hidden) {
     require_scatterable<T>();
   }
@@ -204,21 +202,21 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
 
 }  // namespace detail::nested
 
-// Puts the parts together: returns a structure like theirs, in which every tensor is the
-// concatenation of the parts' tensors along `dim`, in the order of the parts, on `device`.
+// Puts the parts together: returns a structure like theirs in which each tensor is the
+// concatenation of the parts' tensors along `dim`, on `device`.
 //
-// All parts must have the same structure, and the same numbers and strings within it. A type that
-// can be neither concatenated nor compared, so that part 0's object would stand for all, does not
-// compile unless shared_by_replicas is set for it. Parts that are nothing but a number or a string
-// become a std::vector of them. Tensors without dimensions become a vector with one element a part,
-// and a warning says so; with Reduction::sum or mean, their sum or mean.
+// All parts must have the same structure, with equal numbers and strings in it. Tensors without
+// dimensions become a vector with one element per part, with a warning; with Reduction::sum or
+// mean, their sum or mean. Parts that are themselves numbers or strings become a std::vector. A
+// type that can be neither concatenated nor compared does not compile, unless shared_by_replicas
+// lets part 0's object stand for all.
 //
 // **Torch counterpart.** torch.nn.parallel.gather, which looks at part 0 alone.
-// **Devices and streams.** comm::gather. Any device, plain `cpu` included; a result there is
-// complete when this returns.
-// **Backward.** Scatters the gradient back to where the parts' tensors were.
-// **Threads and exceptions.** Any thread. ValueError for no outputs, or for structures that differ,
-// naming the place and the replica, or for sums of another library's tensors whose tensor_traits
+// **Devices and streams.** As comm::gather. Any device, plain `cpu` included; a result there is
+// complete when gather returns.
+// **Backward.** Scatters the gradient back to the devices of the parts.
+// **Threads and exceptions.** Any thread. ValueError for no outputs, for structures that differ (it
+// names the place and the replica), or for the sum of another library's tensors whose tensor_traits
 // have no weighted_sum; IndexError for a dim out of range, naming the place; ShapeError and
 // DtypeError for tensors that do not fit together, naming the index; DtypeError for the mean of
 // integers and the sum of u8 or booleans; DeviceError for a device that does not exist.

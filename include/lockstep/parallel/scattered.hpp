@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// One T for each device that has work: scatter returns and prefetch yields it. Part i is for the
-// i-th device. parallel_apply, DataParallel and gather take the parts as they are, so that nothing
-// is scattered twice.
+// One T per device that has work, in the order of the devices: what scatter returns and prefetch
+// yields. parallel_apply, DataParallel and gather take its parts as they are, so nothing is
+// scattered twice.
 //
 // **Torch counterpart.** The tuple or list that torch.nn.parallel.scatter returns.
-// **Devices and streams.** Parts are never moved. A DataParallel, also over one device, and a
+// **Devices and streams.** Parts are never moved. DataParallel, even over one device, and
 // DataParallelCriterion throw a DeviceError for a tensor of part i that is not on the i-th device;
 // it names the argument, the part and both devices.
 template <class T>

@@ -12,17 +12,17 @@
 
 namespace lockstep {
 
-// All that scatter, gather and DataParallel know of the tensors at the leaves of their arguments.
-// Specialise it to let a type of your own take part: another library's tensor, or a structure that
-// wants to be split in a way of its own. A type without it is walked if it is a container or a
-// plain aggregate that is no module. Any other goes to every device as it is, but is refused if it
-// may have tensors in it (see Scatterable), or looks like one, since it has a member function
-// `sizes`, `shape`, `dims`, `dim` or `ndim`, or `rows` and `cols`.
+// What scatter, gather and DataParallel need to know of a tensor type. Specialise it for another
+// library's tensor, or for a structure that should be split in a way of its own.
 //
-// A specialisation has these static members; where one is missing, the compiler's message names it:
+// A type without a specialisation is walked if it is a container or a plain aggregate that is no
+// module. Any other type goes to every device as it is, but is refused if it may hold tensors (see
+// Scatterable) or looks like one: if it has a member function `sizes`, `shape`, `dims`, `dim` or
+// `ndim`, or `rows` and `cols`.
 //
-//   bool defined(const T&)                           false: there is no tensor; it stays so
-//                                                    everywhere
+// A specialisation has these static members; if one is missing, the compiler's message names it:
+//
+//   bool defined(const T&)                           false: no tensor; stays so everywhere
 //   Device device(const T&)
 //   std::int64_t dim(const T&)                       number of dimensions; 0: not split, but copied
 //                                                    to every device
@@ -32,19 +32,15 @@ namespace lockstep {
 //   std::vector<T> broadcast(const T&, const std::vector<Device>&)
 //   T gather(const std::vector<T>&, Device, std::int64_t dim)
 //
-// and, if sums and means of scalar outputs are to be taken:
+// and these, if they are needed:
 //
 //   T weighted_sum(const std::vector<T>& scalars, const std::vector<double>& weights, Device)
-//
-// and, if a GPU is to be listed several times, which gives each replica there a stream of its own:
-//
-//   void record_stream(const T&, const Stream&)      its memory stays until the stream, which uses
-//                                                    it, is through with it
-//
-// and, if a tensor can be used on other devices than its own without a copy, such as on several
-// that its library takes for one:
-//
-//   bool is_on(const T&, Device)                     default: whether device(t) is the device
+//                                                    for sums and means of scalar outputs
+//   void record_stream(const T&, const Stream&)      keeps the memory until the stream is done with
+//                                                    it: for a GPU listed several times, where each
+//                                                    replica has its own stream
+//   bool is_on(const T&, Device)                     whether the device can use it without a copy;
+//                                                    default: device(t) == device
 //
 // Those that return a T are differentiable if the type is, and order their work on streams
 // themselves.
@@ -78,7 +74,7 @@ concept HasTensorTraits = requires {
   sizeof(tensor_traits<T>);
 };
 
-// Which members the specialisation for T has, in a form that can be called as it has to be.
+// Which members the specialisation for T has, callable as they must be.
 template <class T>
 struct TraitsMembers {
   using Traits = tensor_traits<T>;
@@ -108,7 +104,8 @@ struct TraitsMembers {
   static constexpr bool gather = requires(const Parts& parts) {
     { Traits::gather(parts, Device(), 0) } -> std::same_as<T>;
   };
-  // The optional ones, in pairs: whether it can be called; whether it can be called or is absent.
+  // The optional ones, in pairs: whether it can be called, and whether it can be called or is
+  // absent.
   static constexpr bool sums = requires(const Parts& parts, const Weights& weights) {
     { Traits::weighted_sum(parts, weights, Device()) } -> std::same_as<T>;
   };
@@ -126,8 +123,8 @@ struct TraitsMembers {
                                 gather && weighted_sum && record_stream && is_on;
 };
 
-// Compiles if the specialisation for T has all members; otherwise the message names those that are
-// missing.
+// Compiles if the specialisation for T has all members; otherwise the message names the missing
+// ones.
 template <class T>
 consteval void require_whole_traits() {
   using Has = TraitsMembers<T>;
@@ -167,8 +164,7 @@ consteval void require_whole_traits() {
 
 }  // namespace detail
 
-// A type that scatter and gather treat as a tensor: tensor_traits<T> has all members that it must
-// have.
+// A type that scatter and gather treat as a tensor: tensor_traits<T> has all required members.
 template <class T>
 concept TensorLike = detail::HasTensorTraits<T> && detail::TraitsMembers<T>::whole;
 

@@ -11,38 +11,37 @@
 
 namespace lockstep::comm {
 
-// Concatenates tensors, wherever they are, along `dim` into one on `destination`.
+// Concatenates tensors from any devices along `dim` into a new one on `destination`.
 //
-// They must agree in dtype and in all other sizes. Tensors without dimensions count as vectors of
-// one element; then `dim` does not matter. Without a destination the result is where the first
-// tensor is. It is new: contiguous, or channels_last if all tensors are.
+// The tensors must agree in dtype and in all other sizes; tensors without dimensions count as
+// vectors of one element, whatever `dim` is. `destination` defaults to the first tensor's device.
+// The result is contiguous, or channels_last if all tensors are.
 //
-// **Torch counterpart.** torch.nn.parallel.comm.gather, whose default is the current device; the
-// CPU is an ordinary source and target.
-// **Devices and streams.** Copied on the destination's copy stream after what is on each source's
-// current stream; the destination's current stream waits. A destination that is a GPU and has one
-// of the tensors copies on its current stream. A result in plain host memory is complete when this
+// **Torch counterpart.** torch.nn.parallel.comm.gather, whose default is the current device; here
+// the CPU is an ordinary source and target.
+// **Devices and streams.** Copies on the destination's copy stream, or on its current stream if it
+// is a GPU and holds one of the tensors, after the work on each source's current stream; the
+// destination's current stream waits. A result in plain host memory is complete when gather
 // returns.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** Any thread. ValueError for no tensors or an undefined one,
-// DtypeError, and ShapeError for other sizes or numbers of dimensions; these name the tensor's
-// index. IndexError for a dim out of range; DeviceError for a destination that does not exist;
-// OperandError for a sparse tensor.
+// **Threads and exceptions.** Any thread. ValueError for no tensors or an undefined one, DtypeError
+// and ShapeError for tensors that disagree, all naming the tensor's index; IndexError for a dim out
+// of range; DeviceError for a destination that does not exist; OperandError for a sparse tensor.
 Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
               std::optional<Device> destination = {});
 
-// Concatenates tensors, wherever they are, along `dim` into `out`, and returns that.
+// Concatenates tensors from any devices along `dim` into `out` and returns it.
 //
-// `out` has the shape and dtype that gather's result would have. It may be strided, but must not
-// share memory with one of the tensors.
+// `out` has the shape and dtype of gather's result. It may be strided, but must not share memory
+// with the tensors.
 //
 // **Torch counterpart.** torch::cuda::gather_out, the `out` of torch.nn.parallel.comm.gather.
-// **Devices and streams.** As gather, after everything issued before that uses the memory of `out`.
+// **Devices and streams.** As gather, after all work issued before that uses the memory of `out`.
 // **Backward.** None: an `out` that requires grad is an AutogradError while recording is on. Its
 // version counts the change.
 // **Threads and exceptions.** As gather; ShapeError and DtypeError for an `out` that does not fit,
-// ValueError for an undefined one or a contiguous one that shares memory with a contiguous tensor.
-// Nothing has been written then.
+// ValueError for an undefined one or for a contiguous one that shares memory with a contiguous
+// tensor. Nothing has been written then.
 Tensor gather_out(const std::vector<Tensor>& tensors, const Tensor& out, std::int64_t dim = 0);
 
 }  // namespace lockstep::comm

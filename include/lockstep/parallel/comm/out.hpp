@@ -17,19 +17,18 @@
 #include <span>
 #include <vector>
 
-// The checks and copies that broadcast_out, scatter_out and gather_out share: these write into
-// tensors that exist.
+// The checks and copies that broadcast_out, scatter_out and gather_out share.
 namespace lockstep::comm::detail {
 
-// True if two contiguous tensors share elements. False where one is strided: its elements go
-// through a contiguous copy, so that a collective does not read what it is writing.
+// True if two contiguous tensors share elements. A strided one does not count: its elements go
+// through a contiguous copy, so no collective reads what it writes.
 inline bool overlap(const Tensor& a, const Tensor& b) {
   return a.is_contiguous() && b.is_contiguous() &&
          lockstep::detail::MemoryRange(a).meets(lockstep::detail::MemoryRange(b));
 }
 
-// Throws unless outs[i] can take a result of this shape and dtype, and shares no memory with an
-// earlier out or with an input.
+// Throws unless outs[i] can take a result of this shape and dtype and shares no memory with an
+// earlier out or an input.
 inline void check_out(const char* operation, const std::vector<Tensor>& outs, std::size_t i,
                       const Shape& shape, Dtype dtype, std::span<const Tensor> inputs) {
   const Tensor& out = outs[i];
@@ -49,8 +48,8 @@ inline void check_out(const char* operation, const std::vector<Tensor>& outs, st
   }
 }
 
-// A Transfer into a tensor that exists, after everything issued before that uses its memory. Where
-// that tensor is strided the copies go into a contiguous one, whose elements `finish` copies over.
+// A Transfer into an existing tensor, after all work issued before that uses its memory. Copies for
+// a strided tensor go into a contiguous one, which `finish` copies over.
 class OutTransfer {
  public:
   explicit OutTransfer(const Tensor& out) : OutTransfer(out, copy_stream(out.device())) {}
@@ -62,10 +61,10 @@ class OutTransfer {
   }
 
   const Transfer& transfer() const { return transfer_; }
-  // The contiguous tensor to copy into: `out` or, where that is strided, a temporary one.
+  // The contiguous tensor to copy into: `out`, or a temporary one if that is strided.
   const Tensor& target() const { return target_; }
 
-  // Makes the device's compute stream wait for the copies; from here on it may use `out`.
+  // Makes the device's compute stream wait for the copies, so that it may use `out`.
   void finish() const {
     transfer_.finish(target_);
     if (!out_.is_contiguous()) lockstep::detail::copy_into(out_, target_);

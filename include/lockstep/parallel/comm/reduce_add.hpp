@@ -16,7 +16,7 @@ namespace lockstep::comm {
 
 namespace detail {
 
-// The tensors of one sum. The caller keeps the list that this refers to.
+// The tensors of one sum. A view: the caller keeps the list.
 using Summands = std::span<const Tensor>;
 
 // Throws unless there are summands, they agree in shape and dtype, and one of them is on
@@ -25,37 +25,36 @@ void check_summands(const char* operation, Summands inputs, Device destination);
 
 }  // namespace detail
 
-// Adds up tensors of one shape and dtype, each on whatever device, and returns the sum on
-// `destination`: a new tensor.
+// Adds tensors of one shape and dtype, from any devices, and returns the sum in a new tensor on
+// `destination`.
 //
-// They are added in the order given, so the same inputs give the same bits; NCCL, which does it
-// where all inputs are on distinct GPUs and lockstep/nccl.hpp is there, has an order of its own.
-// Half precision is added in f32 and rounded once, never by NCCL. Without a destination the sum is
-// where the first input is. The sum of sparse tensors is sparse, and lists the rows of all of them;
-// the sum of sparse and dense ones is dense.
+// `destination` defaults to the first input's device. Inputs are added in order, so the same inputs
+// give the same bits, except by NCCL, which takes over if all inputs are on distinct GPUs and
+// lockstep/nccl.hpp is included. Half precision is added in f32 and rounded once, never by NCCL. A
+// sum of sparse tensors is sparse and lists the rows of all of them; a sum of sparse and dense ones
+// is dense.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add, whose `destination` defaults to the
 // current device. As there, it must be the device of one of the inputs.
-// **Devices and streams.** The additions are work of the destination's current stream, after what
-// is on each input's; NCCL's collective is work of all these streams.
+// **Devices and streams.** Adds on the destination's current stream, after the work on each
+// input's; NCCL's collective runs on all these streams.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** Any thread. ValueError for no inputs; ShapeError and DtypeError for
-// an input that differs from the first, which they name; DtypeError for several inputs of u8 or
-// booleans; DeviceError if no input is on `destination`; OperandError for an undefined input.
+// **Threads and exceptions.** Any thread. ValueError for no inputs; ShapeError and DtypeError
+// naming an input that differs from the first; DtypeError for several inputs of u8 or booleans;
+// DeviceError if no input is on `destination`; OperandError for an undefined input.
 Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> destination = {});
 
 // Makes several sums at once: inputs[i][j] is tensor j of device i, and entry j of the result is
 // the sum of inputs[i][j] over all i.
 //
-// The sums of one dtype lie together in buffers of at most `buffer_size` bytes; a larger sum has a
-// buffer to itself. Each sum has a version of its own. A buffer lives as long as any of its sums.
-// Sparse sums lie alone.
+// Sums of one dtype share buffers of at most `buffer_size` bytes, which live as long as any of
+// their sums; a larger sum, and a sparse one, has its own. Each sum has its own version.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
-// **Devices and streams.** As reduce_add. One allocation for each buffer. On a GPU without a
-// collective, one launch adds list i of the inputs to up to 63 sums of one dtype. A sum has
-// launches of its own if its tensors are strided, of half precision or of a Mi elements or more, or
-// lie in memory that the GPU cannot access or that was lent on another GPU.
+// **Devices and streams.** As reduce_add, with one allocation per buffer. On a GPU without a
+// collective, one launch adds list i of the inputs to up to 63 sums of one dtype. A sum has its own
+// launches if its tensors are strided, of half precision or of a Mi elements or more, or are in
+// memory that the GPU cannot access or that was lent on another GPU.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As reduce_add; ValueError for no lists or for lists of different
 // lengths.
@@ -65,14 +64,13 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
 
 namespace detail {
 
-// sums[j] := the sum of summands[j], which have been checked; where that list is empty sums[j]
-// stays what it is. A sum is a new tensor with a version of its own, in one buffer for each of
-// take_tensors' groups; sparse sums lie alone. With `takes_over`, where the list holds the only
-// handle on its first summand's memory (may_hold_sum), the sum is made in that memory, which saves
-// a buffer and a pass over it: that summand has changed afterwards.
+// Sets sums[j] to the sum of the checked summands[j], or leaves it if that list is empty. The sums
+// are new tensors, with a version each, in one buffer for each of take_tensors' groups; sparse sums
+// lie alone. With `takes_over`, a sum is made in the memory of its first summand where only the
+// list owns it (may_hold_sum), which saves a buffer and a pass over it.
 //
-// One collective makes the sums where the summands' devices are distinct GPUs and lockstep/nccl.hpp
-// is there, additions elsewhere.
+// One collective makes the sums if the summands' devices are distinct GPUs and lockstep/nccl.hpp is
+// included.
 void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> summands, Device destination,
                std::size_t buffer_size, bool takes_over);
 

@@ -16,42 +16,40 @@ namespace lockstep::comm {
 
 // Splits a tensor along `dim` and puts chunk i on devices[i].
 //
-// `devices` default to devices(). `chunk_sizes`, one for each device, must sum to the tensor's size
-// along `dim`; without it torch's chunk rule decides (Split::chunk), and there may be fewer chunks
-// than devices. A chunk for the tensor's own device is a view of it, with its strides. A copied
-// chunk is channels_last if the tensor is, else contiguous.
+// `devices` defaults to devices(). `chunk_sizes`, one per device, must sum to the tensor's size
+// along `dim`; without it Split::chunk decides, which may make fewer chunks than devices. A chunk
+// for the tensor's own device is a view, with the tensor's strides; a copied chunk is channels_last
+// if the tensor is, else contiguous.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.scatter.
-// **Devices and streams.** Each chunk is copied on its device's background copy stream, or on the
-// stream given for it in `streams` (one entry for each device, std::nullopt for the copy stream),
-// after what is on the current stream of the tensor's device. The chunk's device's current stream
-// waits for the copy, and the chunk is recorded on it. The source is recorded on the copy streams.
-// The caller is not blocked; but where the copies to host devices come to at most 4 MiB in all and
-// these devices' copy streams have nothing else to do, the caller makes them itself, with the help
-// of cores that are free.
+// **Devices and streams.** Each chunk is copied on its device's copy stream, or on its stream in
+// `streams` (one entry per device, std::nullopt for the copy stream), after the work on the current
+// stream of the tensor's device. The current stream of the chunk's device waits for the copy. The
+// chunk and the source are recorded on the streams that use them. The caller does not block; but it
+// makes copies to host devices of at most 4 MiB in all itself, with the help of idle cores, if
+// those devices' copy streams are idle.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** Any thread. ValueError without devices, for sizes that do not fit, or
-// for another number of streams than of devices; IndexError for a dim out of range; ShapeError for
-// a tensor without dimensions; DeviceError for a device that is to get a chunk and does not exist,
-// or a stream of another device; OperandError for an undefined or a sparse tensor.
+// **Threads and exceptions.** Any thread. ValueError for no devices, for sizes that do not fit, or
+// if `streams` and `devices` differ in length; IndexError for a dim out of range; ShapeError for a
+// tensor without dimensions; DeviceError for a device that should get a chunk and does not exist,
+// or for a stream of another device; OperandError for an undefined or a sparse tensor.
 std::vector<Tensor> scatter(const Tensor& tensor,
                             const std::vector<Device>& devices = lockstep::devices(),
                             const std::vector<std::int64_t>& chunk_sizes = {}, std::int64_t dim = 0,
                             const std::vector<std::optional<Stream>>& streams = {});
 
-// Writes chunk i of the tensor into outs[i], on whatever device that is, and returns the outs.
+// Writes chunk i of the tensor into outs[i], on any device, and returns the outs.
 //
-// The outs' sizes along `dim` are the chunks', and must sum to the tensor's; all other sizes are
-// the tensor's. They may be strided, but must not share memory with the tensor or with one another.
+// The outs' sizes along `dim` are the chunks' and must sum to the tensor's; all other sizes are the
+// tensor's. Outs may be strided, but must not share memory with the tensor or each other.
 //
 // **Torch counterpart.** torch::cuda::scatter_out, the `out` of torch.nn.parallel.comm.scatter.
-// **Devices and streams.** As scatter, after everything issued before that uses an out's memory.
+// **Devices and streams.** As scatter, after all work issued before that uses an out's memory.
 // **Backward.** None: an out that requires grad is an AutogradError while recording is on. The
 // versions of the outs count the change.
-// **Threads and exceptions.** Any thread. ValueError without outs, for an undefined one, for sizes
-// that do not sum to the tensor's, or for contiguous tensors that share memory; ShapeError and
-// DtypeError name the out's index; IndexError for a dim out of range. Nothing has been written
-// then.
+// **Threads and exceptions.** Any thread. ValueError for no outs, an undefined one, sizes that do
+// not sum to the tensor's, or contiguous tensors that share memory; ShapeError and DtypeError name
+// the out's index; IndexError for a dim out of range. Nothing has been written then.
 std::vector<Tensor> scatter_out(const Tensor& tensor, const std::vector<Tensor>& outs,
                                 std::int64_t dim = 0);
 

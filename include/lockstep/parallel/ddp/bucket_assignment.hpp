@@ -10,31 +10,30 @@
 
 namespace lockstep {
 
-// torch's sizes: 25 MiB a bucket, and 1 MiB for the first, so that the first all-reduce starts
-// early.
+// torch's bucket sizes: 25 MiB, but 1 MiB for the first, so that the first all-reduce starts early.
 inline constexpr std::size_t kDefaultBucketBytesCap = std::size_t{25} << 20;
 inline constexpr std::size_t kDefaultFirstBucketBytes = std::size_t{1} << 20;
 
-// Divides tensors into buckets: those of one dtype and device share a bucket, in their order, until
-// it has reached its limit.
+// Groups tensors into buckets: tensors of one dtype and device share a bucket, in their order,
+// until it has reached its limit.
 //
-// The limits are those of the first, second, … bucket of each dtype and device; the last one is
-// that of all further buckets. A tensor that is marked in `alone` gets a bucket of its own. With
-// `tensor_indices`, these are the tensors' numbers in the result, and the buckets come in the order
-// in which they have reached their limits, those that have not last. Without it a tensor's number
-// is its place, and the buckets are sorted by their lowest.
+// size_limits[i] is the limit of the i-th bucket of each dtype and device; the last one is that of
+// all further buckets. A tensor marked in `alone` gets a bucket of its own. By default a bucket
+// lists its tensors' indices, and buckets are sorted by their lowest. With `tensor_indices` it
+// lists those instead, and buckets come in the order in which they reached their limits, unfinished
+// ones last.
 //
 // **Torch counterpart.** torch.distributed._compute_bucket_assignment_by_size, where `alone` is
 // expect_sparse_gradient.
-// **Threads and exceptions.** A pure function. A ValueError if there is no limit, or if there are
-// marks or numbers, but not as many as tensors.
+// **Threads and exceptions.** A pure function. A ValueError for no limits, or if `alone` or
+// `tensor_indices` differs in length from `tensors`.
 std::vector<std::vector<std::size_t>> compute_bucket_assignment_by_size(
     const std::vector<Tensor>& tensors, const std::vector<std::size_t>& size_limits,
     const std::vector<bool>& alone = {}, const std::vector<std::size_t>& tensor_indices = {});
 
 namespace detail {
 
-// The sizes of the first, second, … bucket in bytes. A ValueError for options that give no sizes.
+// The limits of the first, second, … bucket in bytes. A ValueError for options that give none.
 std::vector<std::size_t> bucket_limits(const DistributedDataParallelOptions& options);
 
 }  // namespace detail

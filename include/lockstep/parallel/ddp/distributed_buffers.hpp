@@ -10,19 +10,17 @@
 
 namespace lockstep::detail {
 
-// Gives all ranks one rank's values of tensors: those of one dtype in one message, so that the many
-// small buffers of a module cost little more than one.
-//
-// It keeps the memory that they are packed into from one call to the next.
+// Gives all ranks one rank's values of tensors, in one message per dtype, so that many small
+// buffers cost little more than one. It keeps the packing memory between calls.
 //
 // Threads: one at a time.
 class CoalescedBroadcast {
  public:
-  // 250 MiB, as torch has it.
+  // 250 MiB, as in torch.
   static constexpr std::size_t kBufferSize = std::size_t{250} << 20;
 
-  // The tensors are on one device, and as many, of the same shapes and dtypes, on every rank.
-  // Returns when they have the root's values, on the current stream.
+  // The tensors must be on one device and agree in number, shapes and dtypes on every rank. Returns
+  // when they have the root's values, on the current stream.
   void run(const distributed::ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 
  private:

@@ -11,8 +11,8 @@
 namespace lockstep {
 
 // What a DistributedDataParallel has done so far on this rank. Sizes are bytes of gradients; times
-// are the host's, summed over all iterations. What runs within no_sync belongs to none, nor does a
-// forward without grad mode.
+// are host times, summed over all iterations. Work within no_sync and forwards without grad mode do
+// not count.
 //
 // **Torch counterpart.** DistributedDataParallel._get_ddp_logging_data.
 struct DDPLoggingData {
@@ -25,15 +25,15 @@ struct DDPLoggingData {
   std::vector<std::size_t> initial_bucket_sizes = {};
   bool has_rebuilt_buckets = false;
   std::vector<std::size_t> rebuilt_bucket_sizes = {};
-  // The order in which gradients became ready in the first iteration, by the parameters' numbers.
+  // The parameters' indices, in the order in which gradients became ready in the first iteration.
   std::vector<std::size_t> prev_iteration_grad_ready_order = {};
 
   std::uint64_t num_iterations = 0;           // synchronised backward passes
   std::size_t unused_parameter_size = 0;      // in the last one, on this rank
-  bool can_set_static_graph = false;          // whether all have used the same parameters here
-  std::uint64_t num_all_reduces = 0;          // buckets reduced, and what ranks told each other
-  std::uint64_t num_gradient_copies = 0;      // gradients that backward had left elsewhere
-  std::chrono::nanoseconds forward_time{0};   // of forwards, with the buffers' broadcast
+  bool can_set_static_graph = false;          // all passes so far used the same parameters here
+  std::uint64_t num_all_reduces = 0;          // of buckets and of the ranks' messages
+  std::uint64_t num_gradient_copies = 0;      // gradients that backward did not write into a bucket
+  std::chrono::nanoseconds forward_time{0};   // forwards, with the broadcast of buffers
   std::chrono::nanoseconds backward_time{0};  // from the first gradient to the last
   std::chrono::nanoseconds wait_time{0};      // from there to the end of the last reduction
 };

@@ -9,12 +9,11 @@
 
 #include <vector>
 
-// Whether all ranks have made the same model.
+// Checks that all ranks have made the same model.
 namespace lockstep::detail {
 
-// Throws, on every rank alike, unless all have the same parameters and buffers (names, order,
-// shapes, strides, dtypes) and options. What the ranks send each other is a hash; only where these
-// differ, everything.
+// Throws on every rank unless all have the same parameters and buffers (names, order, shapes,
+// strides, dtypes) and options. The ranks compare hashes, and send the rest only if these differ.
 void verify_same_model(const distributed::ProcessGroup& group, Device device,
                        const std::vector<NamedParameter>& parameters,
                        const std::vector<NamedBuffer>& buffers,

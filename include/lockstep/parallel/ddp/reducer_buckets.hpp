@@ -29,7 +29,7 @@
 
 namespace lockstep::detail {
 
-// copy_into, in one piece for images in channels_last as well.
+// copy_into, as one piece even if both tensors are in channels_last.
 inline void copy_gradient(const Tensor& dst, const Tensor& src) {
   if (is_channels_last(dst) && is_channels_last(src)) {
     return copy_into(channels_to_back(dst), channels_to_back(src));
@@ -37,8 +37,8 @@ inline void copy_gradient(const Tensor& dst, const Tensor& src) {
   copy_into(dst, src);
 }
 
-// The parameters of a Reducer, and the buckets that their gradients lie in. A sparse gradient has a
-// bucket of its own, which has no buffer.
+// The parameters of a Reducer, and the buckets that hold their gradients. A sparse gradient has a
+// bucket of its own without a buffer.
 //
 // Threads: one at a time.
 class ReducerBuckets {
@@ -46,13 +46,13 @@ class ReducerBuckets {
   struct Bucket {
     GradBucket gradients;                     // without a buffer if the gradient is sparse
     std::vector<std::size_t> members;         // the parameters' numbers
-    std::size_t pending = 0;                  // how many gradients this pass still has to bring
-    std::optional<Stream> stream = {};        // where the buffer was last written in this pass
-    std::optional<BucketFuture> future = {};  // once it has been launched in this pass
-    std::optional<SparseMean> mean = {};      // in place of `future`, if the gradient is sparse
+    std::size_t pending = 0;                  // gradients of this pass still to come
+    std::optional<Stream> stream = {};        // that last wrote the buffer in this pass
+    std::optional<BucketFuture> future = {};  // set once launched in this pass
+    std::optional<SparseMean> mean = {};      // in place of `future`, for a sparse gradient
   };
 
-  // The first buckets go from the last parameters to the first, as gradients will come.
+  // The first buckets go from the last parameters to the first, the order in which gradients come.
   ReducerBuckets(const std::vector<NamedParameter>& parameters,
                  const std::vector<std::size_t>& size_limits) {
     std::vector<bool> sparse;
@@ -69,12 +69,12 @@ class ReducerBuckets {
   const Tensor& parameter(std::size_t i) const { return parameters_[i]; }
   std::size_t bytes(std::size_t i) const { return bytes_of(parameters_[i]); }
   std::vector<Bucket>& buckets() { return buckets_; }
-  // Null if the parameter's gradients are in no bucket.
+  // Null if no bucket holds the parameter's gradients.
   Bucket* bucket_of(std::size_t i) {
     return slots_[i].bucket == kNone ? nullptr : &buckets_[slots_[i].bucket];
   }
 
-  // Whether the parameter had the mark of sparse gradients when this was made.
+  // Whether the parameter was marked for sparse gradients when this was made.
   bool is_sparse(std::size_t i) const { return slots_[i].sparse; }
 
   // How messages name parameters: 1 (fc.weight), 3 (fc2.weight)
@@ -86,7 +86,7 @@ class ReducerBuckets {
     return text;
   }
 
-  // The gradients' bytes in each bucket, without the gaps.
+  // The bytes of the gradients in each bucket, without gaps.
   std::vector<std::size_t> bucket_sizes() const {
     std::vector<std::size_t> sizes;
     for (const auto& members : assignment_) {
@@ -97,8 +97,8 @@ class ReducerBuckets {
     return sizes;
   }
 
-  // Sets which gradients share a bucket from the next `prepare` on; they stay where they are until
-  // then.
+  // Sets which gradients share a bucket from the next `prepare` on. Until then they stay where they
+  // are.
   void assign(std::vector<std::vector<std::size_t>> assignment) {
     assignment_ = std::move(assignment);
     buckets_.clear();
@@ -108,7 +108,7 @@ class ReducerBuckets {
     }
   }
 
-  // Prepares a pass. The buffers are made, with zeros in the gaps, when they are first needed.
+  // Prepares a pass. The first one allocates the buffers, with zeros in the gaps.
   void prepare() {
     if (buckets_.empty()) allocate();
     for (Bucket& bucket : buckets_) {
@@ -120,7 +120,7 @@ class ReducerBuckets {
     for (GradientSlot& slot : slots_) slot.given = false;
   }
 
-  // Has the current stream, the bucket's from here on, wait for what this pass has written to it.
+  // Makes the current stream the bucket's: it waits for what this pass has written to the bucket.
   static void move_to_current_stream(Bucket& bucket) {
     const Tensor& buffer = bucket.gradients.buffer();
     const Tensor& written = buffer.defined() ? buffer : bucket.gradients.parameters()[0];
@@ -146,8 +146,8 @@ class ReducerBuckets {
     }
   }
 
-  // Waits for a bucket that has been launched, until its buffer holds the result, and for a sparse
-  // gradient's result, which is multiplied by `factor`.
+  // Waits until the buffer of a launched bucket holds the result, or for a sparse gradient's
+  // result, multiplied by `factor`.
   void wait(Bucket& bucket, double factor) {
     if (bucket.mean) {
       GradientSlot& slot = slots_[bucket.members[0]];
@@ -171,8 +171,8 @@ class ReducerBuckets {
     if (stream != buffer.impl()->storage->owner()) buffer.record_stream(stream);
   }
 
-  // The same for all, even if one has failed; then throws the first error. The results are
-  // multiplied by `factor`.
+  // Waits for all buckets, even if one fails, multiplies the results by `factor`, and throws the
+  // first error.
   void wait_for_all(double factor) {
     const std::exception_ptr before = first_thrown_by(buckets_, [](Bucket& bucket) {
       if (bucket.mean) bucket.mean->exchange();
@@ -186,8 +186,8 @@ class ReducerBuckets {
     }
   }
 
-  // Takes the gradients of a bucket away while it is being reduced: what adds to them meanwhile,
-  // which is an error, touches memory of its own.
+  // Takes a bucket's gradients away from the parameters while it is reduced, so that whatever adds
+  // to them meanwhile, which is an error, writes to other memory.
   void withdraw(const Bucket& bucket) {
     for (const std::size_t i : bucket.members) {
       const bool trained = !slots_[i].stands_in && parameters_[i].requires_grad();
@@ -198,7 +198,7 @@ class ReducerBuckets {
       parameters_[i].set_grad({});
     }
   }
-  // Gives the gradients back, once all buckets have been waited for.
+  // Gives the gradients back, after all buckets have been waited for.
   void give_back() {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       Tensor grad = std::exchange(slots_[i].withdrawn, {});
@@ -206,7 +206,7 @@ class ReducerBuckets {
     }
   }
 
-  // Gives up the gradients in full buckets, which may have been launched and be written to still.
+  // Drops the gradients in full buckets, which may have been launched and may still be written to.
   void drop_full() noexcept {
     for (const Bucket& bucket : buckets_) {
       if (bucket.pending > 0) continue;
@@ -216,7 +216,7 @@ class ReducerBuckets {
   }
 
   // The memory of the parameter's gradient in its bucket, for the current stream to write the
-  // gradient there. Undefined after the first call in a pass, and for a sparse gradient.
+  // gradient there. Undefined for later calls in the same pass and for a sparse gradient.
   Tensor gradient_slot(std::size_t i) {
     Bucket* const bucket = bucket_of(i);
     if (!bucket || slots_[i].sparse || std::exchange(slots_[i].given, true)) return {};
@@ -226,8 +226,8 @@ class ReducerBuckets {
     return view;
   }
 
-  // Makes the parameter's `grad` a part of the bucket, zero if it is frozen and has none; true if
-  // it had to be copied there.
+  // Makes the parameter's `grad` a view of the bucket, zero if it is frozen and has none. Returns
+  // whether the gradient had to be copied there.
   bool take_gradient(std::size_t i) {
     const Tensor& view = part_of_bucket(i);
     const Tensor grad = parameters_[i].grad();
@@ -245,8 +245,8 @@ class ReducerBuckets {
     return elsewhere;
   }
 
-  // Puts into the bucket what stands for a gradient that did not come: the one from before, which
-  // other ranks add theirs to, or zero.
+  // Puts a substitute for a missing gradient into the bucket: the previous gradient, to which other
+  // ranks add theirs, or zero.
   void stand_in(std::size_t i) {
     GradientSlot& slot = slots_[i];
     const Tensor grad = parameters_[i].grad();
@@ -266,8 +266,8 @@ class ReducerBuckets {
     }
   }
 
-  // Ends what `stand_in` began: the gradient becomes what has come from the other ranks, or stays
-  // what it was, to the bit, if no rank has brought one.
+  // Ends what `stand_in` began: sets the gradient to the other ranks' result, or restores the
+  // previous one, to the bit, if no rank has a gradient.
   void settle(std::size_t i, bool used_anywhere) {
     GradientSlot& slot = slots_[i];
     const Tensor kept = std::exchange(slot.kept, {});
@@ -287,7 +287,7 @@ class ReducerBuckets {
     bool sparse;  // it gets sparse gradients
     std::size_t bucket = kNone;
     Tensor view = {};        // of the bucket's buffer; the mean, if the gradient is sparse
-    Tensor kept = {};        // what was there before `stand_in`
+    Tensor kept = {};        // the gradient before `stand_in`
     Tensor withdrawn = {};   // the gradient, between `withdraw` and `give_back`
     bool stands_in = false;  // no gradient has come in this pass
     bool given = false;      // `gradient_slot` has returned `view` in this pass
@@ -311,8 +311,8 @@ class ReducerBuckets {
     }
   }
 
-  // The gradient's place. The user has it as `grad`, too: it is made anew if set_data has led it
-  // out of the bucket.
+  // The gradient's view of the bucket. The user has it as `grad`, so it is made anew if set_data
+  // has replaced its memory.
   const Tensor& part_of_bucket(std::size_t i) {
     GradientSlot& slot = slots_[i];
     if (slot.sparse || slot.bucket == kNone) return slot.view;
@@ -324,7 +324,7 @@ class ReducerBuckets {
     return slot.view;
   }
 
-  // Whether the parameter gets sparse gradients. Throws if `grad` is of the other kind.
+  // Whether the parameter gets sparse gradients. Throws if `grad` is not of that kind.
   bool is_sparse(std::size_t i, const Tensor& grad) const {
     const bool sparse = slots_[i].sparse;
     if (!grad.defined() || grad.is_sparse() == sparse) return sparse;
@@ -335,7 +335,7 @@ class ReducerBuckets {
                                "mark it on every rank before the DistributedDataParallel is made");
   }
 
-  // A hook of the parameter, before this one or behind it, may have taken its gradient away.
+  // Throws if another hook of the parameter has taken its gradient away.
   void check_present(std::size_t i, const Tensor& grad) const {
     check<ModuleError>(grad.defined(), "DistributedDataParallel: the gradient of parameter ",
                        names({i}),

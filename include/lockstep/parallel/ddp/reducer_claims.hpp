@@ -11,20 +11,20 @@
 
 namespace lockstep::detail {
 
-// Claims parameters for one Reducer: two that average one gradient, each in a buffer of its own,
-// would write over each other.
+// Claims parameters for one Reducer. Two Reducers that average one gradient would overwrite each
+// other's.
 //
-// Threads: any; the set of all claims is guarded by its mutex.
+// Threads: any; a mutex guards the set of all claims.
 class ReducerClaims : NonCopyable {
  public:
-  // A ModuleError that names the parameter if one is held already.
+  // A ModuleError that names the parameter if one is claimed already.
   explicit ReducerClaims(const std::vector<NamedParameter>& parameters);
   ~ReducerClaims();
 
   bool has(const Tensor& parameter) const { return mine_.contains(parameter.impl().get()); }
 
  private:
-  std::unordered_map<const TensorImpl*, Tensor> mine_;  // alive as long as they are claimed
+  std::unordered_map<const TensorImpl*, Tensor> mine_;  // kept alive while claimed
 };
 
 }  // namespace lockstep::detail

@@ -21,17 +21,17 @@
 
 namespace lockstep::detail {
 
-// The mean over the ranks of one sparse gradient, of which each rank lists other rows.
+// The mean of one sparse gradient over the ranks, each of which lists its own rows.
 //
-// Three collectives: how many rows each rank lists, and then the rows and their values, in pieces
-// that are as long as the longest. Every rank adds up all pieces in the order of the ranks, so that
-// all get the same bits. Where the group sums in that order, too (reduce_ranks.hpp), they are those
-// of a dense gradient, which adds zeros besides.
+// Three collectives gather the number of rows that each rank lists, the rows, and their values; the
+// last two in pieces as long as the longest. Every rank sums all pieces in the order of the ranks,
+// so all get the same bits, and those of a dense gradient if the group sums in that order, too
+// (reduce_ranks.hpp).
 //
-// The first is issued on construction, the others by `exchange`, which waits for the first: every
+// The constructor issues the first collective. `exchange` waits for it and issues the others; every
 // rank calls it at the same place among its other collectives.
 //
-// Threads: one at a time. The gradient is used on the streams that are current in each call.
+// Threads: one at a time. Each call uses the gradient on the streams that are current then.
 class SparseMean {
  public:
   SparseMean(distributed::ProcessGroup group, const Tensor& gradient)
@@ -89,10 +89,10 @@ class SparseMean {
   const distributed::ProcessGroup group_;
   const Tensor gradient_;  // coalesced
   const Tensor counts_;
-  std::vector<std::int64_t> lengths_;  // what the counts are, once they are there
+  std::vector<std::int64_t> lengths_;  // the values of counts_, once they have arrived
   Tensor indices_;                     // of all ranks, each in a piece of the longest's length
   Tensor values_;
-  std::vector<distributed::Work> works_;  // what has been issued and not been waited for
+  std::vector<distributed::Work> works_;  // issued and not yet waited for
 };
 
 }  // namespace lockstep::detail

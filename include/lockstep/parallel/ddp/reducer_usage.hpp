@@ -10,17 +10,17 @@
 
 namespace lockstep::detail {
 
-// Which parameters of a Reducer got a gradient, in this pass and in those before.
+// Which parameters of a Reducer got a gradient, in this pass and in earlier ones.
 //
 // Threads: one at a time.
 class ReducerUsage {
  public:
-  // What a pass has brought a parameter: nothing yet, a gradient, or the end without one.
+  // A parameter in a pass: still without a gradient, with one, or without one at the end.
   enum class State : unsigned char { waiting, ready, unused };
 
   explicit ReducerUsage(std::size_t parameters) : members_(parameters) {}
 
-  // A gradient has come, in no_sync or not.
+  // Notes a gradient, even one within no_sync.
   void note_gradient(std::size_t i) { members_[i].used = true; }
 
   void begin_pass() {
@@ -40,15 +40,15 @@ class ReducerUsage {
     return found;
   }
 
-  // The order in which gradients became ready in this pass, those that never did at the end.
+  // The order in which gradients became ready in this pass, followed by those that never did.
   std::vector<std::int64_t> order() const {
     std::vector<std::int64_t> all = ready_order_;
     for (const std::size_t i : in_state(State::unused)) all.push_back(static_cast<std::int64_t>(i));
     return all;
   }
 
-  // Ones and zeros: whether this rank has a gradient for the other ranks, from this pass or, where
-  // `accumulated`, from those since the last reduction.
+  // Ones and zeros: whether this rank has a gradient for the other ranks, from this pass or, if
+  // `accumulated`, from any pass since the last reduction.
   std::vector<std::int32_t> used(bool accumulated) const {
     std::vector<std::int32_t> flags;
     for (const Member& member : members_) {
@@ -57,15 +57,14 @@ class ReducerUsage {
     return flags;
   }
 
-  // Called when the ranks have counted, for each parameter, how many of them have used it.
+  // `counts` is the number of ranks that have used each parameter.
   void set_used_anywhere(const std::vector<std::int32_t>& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) members_[i].used_anywhere = counts[i] > 0;
   }
   // True until the ranks have counted.
   bool used_anywhere(std::size_t i) const { return members_[i].used_anywhere; }
 
-  // The parameters that the first pass used: on this rank, or, if that one had no inputs any more,
-  // on any.
+  // Whether the first pass used the parameter: on this rank or, if it had joined, on any.
   bool used_at_first(std::size_t i) const { return members_[i].used_at_first; }
   void remember_first_pass(bool joined) {
     for (Member& member : members_) {
@@ -86,7 +85,7 @@ class ReducerUsage {
  private:
   struct Member {
     State state = State::waiting;
-    bool used = false;          // it got a gradient since the last reduction
+    bool used = false;          // has got a gradient since the last reduction
     bool used_anywhere = true;  // some rank has used it
     bool used_at_first = false;
   };

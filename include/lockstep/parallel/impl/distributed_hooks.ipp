@@ -14,7 +14,7 @@
 
 namespace lockstep::ddp_comm_hooks::detail {
 
-// `hook` with a bucket of `dtype`; its result is converted back.
+// `hook`, given the bucket in `dtype`; DistributedDataParallel converts its result back.
 inline CommHook compressed(const char* wrapper, CommHook hook, Dtype dtype) {
   check<ValueError>(hook != nullptr, wrapper, ": expected a hook, got an empty function");
   return [hook = std::move(hook), dtype](const GradBucket& bucket) {

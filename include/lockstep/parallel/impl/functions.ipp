@@ -71,7 +71,7 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> 
                     " tensors and ", devices.size(), " devices");
   const std::size_t count = flat.size() / devices.size();
   std::vector<Tensor> sums(count);
-  std::vector<Tensor> parts;  // those of each sum that has several together
+  std::vector<Tensor> parts;  // the summands of each sum, side by side
   std::vector<comm::detail::Summands> summands(count);
   parts.reserve(flat.size());
   for (std::size_t j = 0; j < count; ++j) {

@@ -46,7 +46,7 @@ namespace lockstep::ddp_comm_hooks {
 
 namespace detail {
 
-// There is no dtype of unsigned numbers.
+// The type that stores a T: no dtype is unsigned.
 template <class T>
 using StoredAs = std::conditional_t<std::is_same_v<T, std::uint64_t>, std::int64_t, T>;
 
@@ -119,7 +119,7 @@ LOCKSTEP_INLINE void PowerSGDState::load_state(const StateDict& dict,
   const auto copy = [&](const std::string& name, Dtype dtype, Device device, const Shape& shape) {
     return reader.copy(name, empty(shape, {.dtype = dtype, .device = device}));
   };
-  // f32, or f64 for buckets of f64, which hooks around this one may have made of any parameters.
+  // f32 or f64, since hooks around this one may have made f64 buckets of any parameters.
   const auto copy_matrix = [&](const std::string& name, Device device, const Shape& shape) {
     const Tensor source = given(name);
     const Dtype dtype = source.defined() ? source.dtype() : Dtype::f32;
@@ -165,8 +165,8 @@ namespace detail {
 
 using lockstep::detail::mm;  // not matmul, which autocast would round
 
-// Makes the rows orthogonal to each other, and their norms 1; a row that depends on those before it
-// becomes an arbitrary one that does not, or 0.
+// Makes the rows orthonormal. A row that depends on those before it becomes an arbitrary one that
+// does not, or 0.
 inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   constexpr double kTiny = 1e-30;  // keeps rows of zeros as they are
   const auto norm_of = [](const Tensor& row) { return sqrt(square(row).sum()); };
@@ -180,9 +180,8 @@ inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
     remove_part_along_rows_before();
     const Tensor norm = norm_of(row) + epsilon;
     row.copy_(row / (relu(norm - kTiny) + kTiny));
-    // The second time removes what rounding has left of the rows before in the first, and gives a
-    // norm of 1 to a row whose square was too small. A row of rounding errors that lie along the
-    // rows before loses most of its length, and becomes 0.
+    // The second time removes the rounding errors of the first, and normalises a row whose square
+    // was too small. A row of nothing but rounding errors loses most of its length and becomes 0.
     const Tensor length = norm_of(row);
     remove_part_along_rows_before();
     const Tensor rest = i > 0 ? norm_of(row) : length;
@@ -191,7 +190,7 @@ inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   }
 }
 
-// Records the tensor on the current stream, if its memory belongs to another one.
+// Records the tensor on the current stream if its memory belongs to another stream.
 inline void hand_over(const Tensor& tensor) {
   const Stream stream = current_stream(tensor.device());
   if (stream != tensor.impl()->storage->owner()) tensor.record_stream(stream);
@@ -199,9 +198,9 @@ inline void hand_over(const Tensor& tensor) {
 
 // One bucket that is being reduced.
 //
-// Each gradient M [rows, columns] that is worth it is approximated by P·Q: P = mean of M·Qᵀ with Q
-// from the last pass, its columns made orthonormal; then Q = mean of Pᵀ·M. If P spans the columns
-// of the mean of M, its product with Q is that mean. P lies transposed here, so that its columns
+// Each gradient M [rows, columns] that is worth it is approximated by P·Q: first P = mean of M·Qᵀ,
+// with Q from the last pass, then P's columns are made orthonormal, then Q = mean of Pᵀ·M. If P
+// spans the columns of the mean of M, P·Q is that mean. P is stored transposed, so that its columns
 // are rows.
 class PowerSGDBucket {
  public:
@@ -243,7 +242,7 @@ class PowerSGDBucket {
     }
   }
 
-  // Starts the collectives that need no result of another; `finish` does the rest at the end of
+  // Starts the collectives that do not depend on others; `finish` does the rest at the end of
   // backward.
   static BucketFuture reduce(const std::shared_ptr<PowerSGDBucket>& self) {
     const NoGradGuard guard;
@@ -267,8 +266,8 @@ class PowerSGDBucket {
   }
 
  private:
-  // So much of the random start is added to Q in each pass, so that a row that a zero gradient has
-  // made 0 begins from random numbers again.
+  // The share of the random start that each pass adds to Q, so that a row that a zero gradient has
+  // made 0 starts again from random numbers.
   static constexpr double kRevival = 1e-15;
 
   struct Matrix {
@@ -278,14 +277,14 @@ class PowerSGDBucket {
     std::int64_t rank;
     Tensor p = {};       // [rank, rows], in `flat_p_`
     Tensor q = {};       // [rank, columns], in `flat_q_`
-    Tensor values = {};  // [rows, columns], the gradient with what the last passes have lost
+    Tensor values = {};  // [rows, columns], the gradient plus earlier passes' errors
   };
   struct Rest {
     std::size_t number;
     Tensor part = {};  // in `flat_rest_`
   };
 
-  // The part of `flat` that begins at element `begin`, which becomes its end.
+  // The part of `flat` from element `begin` on; advances `begin` to its end.
   static Tensor next_part(const Tensor& flat, std::int64_t& begin, const Shape& shape) {
     const std::int64_t at = std::exchange(begin, begin + numel(shape));
     return flat.narrow(0, at, begin - at).reshape(shape);
@@ -297,7 +296,7 @@ class PowerSGDBucket {
   void start(Matrix& matrix) {
     const PowerSGDOptions& options = state_->options();
     PowerSGDState::Memory& memory = memory_of(matrix);
-    // A state that was loaded may be that of buckets of another dtype.
+    // A loaded state may come from buckets of another dtype.
     for (Tensor* const each : {&memory.error, &memory.random, &memory.q}) {
       if (each->defined()) *each = each->to(flat_p_.dtype());
     }

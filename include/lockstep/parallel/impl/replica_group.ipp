@@ -78,8 +78,7 @@ LOCKSTEP_INLINE void ReplicaGroup::wait(std::unique_lock<std::mutex>& lock, std:
 
 LOCKSTEP_INLINE std::vector<ReplicaGroup::ReplicaTensor> ReplicaGroup::sums(
     const std::vector<ReplicaTensor>& inputs) {
-  // The modes that all replicas' together ask for, not those of the replica that happens to come
-  // last.
+  // The modes that all replicas together ask for, not those of whichever comes last.
   const auto records = [](const ReplicaTensor& replica) { return replica.state.records(); };
   const auto infers = [](const ReplicaTensor& replica) { return replica.state.inference; };
   AutogradState state = autograd_state();
@@ -111,7 +110,7 @@ LOCKSTEP_INLINE std::vector<ReplicaGroup::ReplicaTensor> ReplicaGroup::sums(
   return results;
 }
 
-// What CurrentReplica gives the layers of nn, which do not include this header.
+// What CurrentReplica gives the layers in nn, which do not include this header.
 inline Tensor sum_over_replicas(const Tensor& tensor) {
   return current_replica.group->all_reduce(current_replica.index, tensor);
 }

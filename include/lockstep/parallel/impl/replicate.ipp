@@ -59,7 +59,7 @@ LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
 
 LOCKSTEP_INLINE void ReplicaVisitor::check_is_copy(const nested::Path& path,
                                                    const Tensor& handle) const {
-  // A handle that the walk meets a second time, by another pointer, holds its copy already.
+  // A handle that the walk meets again, by another pointer, holds its copy already.
   const std::span copies(copies_, indices_.size());
   const auto is_this = [&handle](const Tensor& copy) { return copy.is_same(handle); };
   check<ModuleError>(!handle.defined() || any_of(copies, is_this),
@@ -76,7 +76,7 @@ LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
   const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
   if (!any_of(originals, is_trained)) return;
   if (detach || !is_grad_enabled()) {
-    // The first replica's are the originals themselves.
+    // The first replica's copies are the originals themselves.
     for (std::size_t c = 0; c < copies.size(); ++c) {
       if (is_trained(originals[c % originals.size()])) copies[c] = copies[c].detach();
     }
@@ -89,7 +89,7 @@ LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
   std::vector<Tensor> trained;
   std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
   functions::Broadcast broadcast{devices};
-  std::vector<std::size_t> indices;  // of the trained ones' copies
+  std::vector<std::size_t> indices;  // of the copies of trained ones
   for (std::size_t c = 0; c < copies.size(); ++c) {
     if (!is_trained(originals[c % originals.size()])) continue;
     indices.push_back(c);

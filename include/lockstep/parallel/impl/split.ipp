@@ -32,7 +32,7 @@ LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
                     ", the number of rows, but they sum to ", total);
 }
 
-// Chunk i ends where the weights up to it say, rounded, but leaves a row for each chunk.
+// Chunk i ends at the rounded share of the weights up to it, but leaves a row for each later chunk.
 inline std::vector<std::int64_t> chunks_in_proportion(std::int64_t rows, std::int64_t devices,
                                                       const std::vector<double>& weights) {
   const auto count = std::min(devices, rows);

@@ -32,7 +32,7 @@ LOCKSTEP_INLINE std::vector<Tensor> tensor_traits<Tensor>::scatter(
 
 LOCKSTEP_INLINE std::vector<Tensor> tensor_traits<Tensor>::broadcast(
     const Tensor& tensor, const std::vector<Device>& devices) {
-  // To one device it is the same as a single chunk, which needs no buffer for several tensors.
+  // One copy is the same as a single chunk, which needs no flat buffer.
   if (devices.size() == 1 && tensor.dim() > 0) return scatter(tensor, devices, {}, 0);
   return lockstep::apply(functions::Broadcast{devices}, std::vector<Tensor>{tensor});
 }

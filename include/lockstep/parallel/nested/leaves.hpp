@@ -11,17 +11,17 @@
 #include <string_view>
 #include <type_traits>
 
-// Nested arguments and results: a walk to the tensors in them, the leaves.
+// Walks nested arguments and results to the tensors in them, the leaves.
 namespace lockstep::detail::nested {
 
-// A number, an enumerator or a string: never structure, and comparable.
+// A number, an enumerator or a string: no structure, and comparable.
 template <class T>
 concept PlainValue =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::convertible_to<const T&, std::string_view>;
 
-// Calls `visit(leaf, path)` for every tensor in `value` that is defined, in an order that depends
-// on the structure alone. `value` may be const or not; what is neither tensor nor structure is
-// passed over. The hook visit_members, which says what belongs to a module, does not count here.
+// Calls `visit(leaf, path)` for every defined tensor in `value`, const or not, in an order that
+// depends only on the structure. Skips what is neither tensor nor structure. Ignores the hook
+// visit_members, which shows a module's members.
 template <class T, class Visit>
 void for_each_leaf(T& value, const Path& path, Visit& visit) {
   using Plain = std::remove_const_t<T>;

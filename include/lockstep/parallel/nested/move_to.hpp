@@ -19,14 +19,14 @@ inline auto moving_to(Device device) {
   };
 }
 
-// Moves every tensor in `value` to `device`, differentiably; those that are there already stay.
+// Moves every tensor in `value` to `device`, differentiably, unless it is there already.
 template <class T>
 void move_to(T& value, Device device) {
   const auto move = moving_to(device);
   for_each_leaf(value, Path("output"), move);
 }
 
-// An argument as the module takes it in a call that is not divided, its tensors wherever they are.
+// An argument as the module takes it in a call that divides nothing, its tensors wherever they are.
 // A ValueError for a Scattered of several parts.
 template <class T>
 const T& undivided(const T& argument) {
@@ -43,12 +43,12 @@ const T& undivided(const Scattered<T>& argument) {
   return argument[0];
 }
 
-// What the module gets for an argument of type T: a T, but a Scattered's part and the values of
-// Kwargs.
+// What the module gets for an argument of type T: the part of a Scattered, the values of Kwargs, or
+// else a T.
 template <class T>
 using PartOf = std::remove_cvref_t<decltype(undivided(std::declval<const T&>()))>;
 
-// The same with its tensors moved to `device`; a Scattered's only part stays where it is.
+// The same, with its tensors moved to `device`; a Scattered's only part stays where it is.
 template <class T>
 PartOf<T> on_device(const T& argument, Device device) {
   PartOf<T> result = undivided(argument);

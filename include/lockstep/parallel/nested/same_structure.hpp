@@ -19,7 +19,8 @@
 #include <type_traits>
 #include <vector>
 
-// Whether gather can put the results of several replicas together. It compares each with the first.
+// Checks that gather can put the results of several replicas together, by comparing each with the
+// first.
 namespace lockstep::detail::nested {
 
 template <class T>
@@ -54,8 +55,8 @@ std::string value_text(const T& value) {
   }
 }
 
-// Throws a ValueError unless two results have as many children, the same alternative, and a value
-// both or neither.
+// Throws a ValueError unless two results have the same number of children, the same alternative,
+// and both a value or neither.
 template <class T>
 void check_same_children(const T& a, const T& b, const Path& path, std::size_t replica) {
   constexpr Form form = form_of<T>;
@@ -75,10 +76,9 @@ void check_same_children(const T& a, const T& b, const Path& path, std::size_t r
   }
 }
 
-// Throws a ValueError unless two results have the same structure: as many elements, the same keys,
-// the same alternatives, values present in both or in neither, and where there is no tensor but a
-// plain value, the same one. A type of which replica 0's object would silently stand for those of
-// all replicas does not compile, unless shared_by_replicas says that this is meant.
+// Throws a ValueError unless two results have the same structure: numbers of elements, keys,
+// alternatives, presence of values, and the plain values among them. Does not compile for a type of
+// which only replica 0's object would be kept, unless shared_by_replicas allows it.
 template <class T>
 void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
   if constexpr (shared_by_replicas<T>) {

@@ -25,22 +25,22 @@
 
 namespace lockstep::detail::nested {
 
-// Throws the DeviceError of part number `part` of an argument, which is not on the device that will
+// Throws a DeviceError for part number `part` of an argument, which is not on the device that will
 // use it.
 [[noreturn]] void refuse_part(std::size_t part, Device device, Device expected, const Path& path);
 
-// Throws that error for a tensor in the part that the device cannot use where it is.
+// Throws that error if the device cannot use the tensor where it is.
 template <class Leaf>
 void check_part_device(std::size_t part, const Leaf& leaf, Device expected, const Path& path) {
   if (!is_on(leaf, expected)) refuse_part(part, tensor_traits<Leaf>::device(leaf), expected, path);
 }
 
-// Throws the IndexError of a tensor without that dimension, which `error` has described and along
-// which it is to be `divided` or `gathered`.
+// Throws an IndexError for a tensor that cannot be `divided` or `gathered` along dim, as `error`
+// says.
 [[noreturn]] void refuse_dim(const IndexError& error, const char* what, std::int64_t dim,
                              const Path& path);
 
-// How many rows a tensor of an argument has along `dim`.
+// The number of rows that an argument's tensor has along `dim`.
 template <class Leaf>
 std::int64_t rows_along(const Leaf& leaf, std::int64_t dim, const Path& path) {
   try {
@@ -50,16 +50,15 @@ std::int64_t rows_along(const Leaf& leaf, std::int64_t dim, const Path& path) {
   }
 }
 
-// Decides how one call's arguments are divided, by looking at all tensors of all arguments before
-// anything is copied: so all of them are split alike, or none is.
+// Decides how to divide one call's arguments. It looks at all tensors of all arguments before
+// anything is copied, so that all are split alike or none is.
 class ScatterPlan {
  public:
-  // The devices and the split outlive the plan.
+  // The devices and the split must outlive the plan.
   ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
-  ScatterPlan(ScatterPlan&&) = default;  // a visitor that is passed by value would forget
+  ScatterPlan(ScatterPlan&&) = default;  // not copyable: a visitor's copy would lose what it notes
 
-  // Takes a tensor into account that a walk over an argument meets; one without dimensions goes to
-  // every device as it is.
+  // Notes a tensor of an argument. One without dimensions goes to every device as it is.
   template <class Leaf>
   void operator()(const Leaf& leaf, const Path& path) {
     if (tensor_traits<Leaf>::dim(leaf) == 0) return;
@@ -72,10 +71,10 @@ class ScatterPlan {
     }
   }
 
-  // Takes an argument into account that is Scattered already.
+  // Notes an argument that is Scattered already.
   void add_parts(std::size_t parts, const Path& path);
-  // Takes a tensor of such a part into account, which must be on the part's device. The first one
-  // with dimensions tells how many rows the part has.
+  // Notes a tensor of such a part, which must be on the part's device. The first one with
+  // dimensions gives the part's rows.
   template <class Leaf>
   void add_part_leaf(std::size_t part, const Leaf& leaf, const Path& path) {
     check_part_device(part, leaf, (*devices_)[part], path);
@@ -84,14 +83,14 @@ class ScatterPlan {
     part_rows_[part] = rows_along(leaf, dim_, path);
   }
 
-  // Called when everything has been added. Throws a ValueError if arguments disagree, or the split
-  // does not fit their rows. Where no argument has rows there is a part for each of the first
-  // `parts_without_rows` devices.
+  // Ends the noting. Throws a ValueError if arguments disagree or the split does not fit their
+  // rows. If no argument has rows, there is a part for each of the first `parts_without_rows`
+  // devices.
   void decide(std::size_t parts_without_rows = SIZE_MAX);
 
-  // The devices that have work, each of them a part.
+  // The devices that have work: one per part.
   const std::vector<Device>& devices() const { return used_.empty() ? *devices_ : used_; }
-  // How many rows each part has (empty: no argument has rows).
+  // The number of rows of each part; empty if no argument has rows.
   const std::vector<std::int64_t>& rows() const { return sizes_; }
 
   template <class Leaf>
@@ -118,13 +117,13 @@ class ScatterPlan {
   std::vector<std::int64_t> sizes_;
 };
 
-// What walks over arguments do at a leaf. Functions that are no templates make them, so that the
-// walk over a type is compiled once for all structures that have it inside.
+// The visitors of the walks over arguments. Functions that are no templates make them, so that the
+// walk over a type is compiled once for all structures that contain it.
 inline auto adding_to(ScatterPlan& plan, std::size_t part) {
   return
       [&plan, part](const auto& leaf, const Path& path) { plan.add_part_leaf(part, leaf, path); };
 }
-// Chunks of leaves, each a std::vector<Leaf>, in the order of the walk.
+// The chunks of each leaf, a std::vector<Leaf>, in the order of the walk.
 using Chunks = std::vector<std::shared_ptr<void>>;
 inline auto scattering_to(Chunks& chunks, const ScatterPlan& plan) {
   return [&]<class Leaf>(const Leaf& leaf, const Path& /*path*/) {
@@ -137,7 +136,7 @@ inline auto assigning_from(const Chunks& chunks, std::size_t part) {
   };
 }
 
-// Takes an argument into account: all tensors in it, or the parts of a Scattered.
+// Notes all tensors of an argument, or the parts of a Scattered.
 template <class T>
 void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
   for_each_leaf(argument, path, plan);
@@ -156,8 +155,7 @@ void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
   plan_argument(plan, argument.values, Path("kwargs"));
 }
 
-// One T for each device. (The elements of a std::vector<bool> are no bools, so that no reference
-// could refer to them.)
+// One T per device. (std::vector<bool> has no references to its elements.)
 template <class T>
 using Parts = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;
 
@@ -169,7 +167,7 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
     return plan.scatter(argument);
   } else {
     Parts<T> parts(plan.devices().size(), argument);
-    // The walk meets the tensors of every copy in the same order as those of the original.
+    // The walk meets the tensors of a copy in the same order as the original's.
     Chunks chunks;
     const auto scatter = scattering_to(chunks, plan);
     const Path root("");
@@ -191,7 +189,7 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
   return scatter_argument(plan, argument.values);
 }
 
-// How a call's arguments were divided, and the arguments for each device that has work.
+// How a call's arguments are divided, and the arguments for each device that has work.
 template <class... Args>
 struct Calls : ScatterPlan {
   using ScatterPlan::ScatterPlan;
@@ -208,8 +206,7 @@ consteval void require_scatterable_arguments() {
 }
 
 // Divides all arguments of a call by one plan. Without arguments there is one part, on the first
-// device. Where an argument's type is refused, nothing that would divide it is compiled, so that
-// the one message says why.
+// device. For a refused argument type nothing else is compiled, so that there is one message.
 template <class... Args>
 Calls<Args...> scatter(const std::vector<Device>& devices, std::int64_t dim, const Split& split,
                        const Args&... args) {

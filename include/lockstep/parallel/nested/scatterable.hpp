@@ -19,15 +19,14 @@
 #include <type_traits>
 #include <utility>
 
-// Which types scatter and gather take.
+// Decides which types scatter and gather take.
 //
-// What the walk over a structure does not go into, every device gets as it is: right for a
-// constant, silently wrong for tensors. So a type that has tensors in such a place is refused at
-// compile time, and so is a class that looks like a tensor and has no tensor_traits, or whose
-// members nobody can see, unless shared_by_replicas says that every device is to get all of it.
-// Not refused, though what they hold cannot be known: classes of the standard library such as
-// std::any, functors that hide their members, and pointers to modules, to incomplete types or to
-// classes that hide theirs.
+// Whatever the walk does not enter goes to every device as it is. That is right for a constant, but
+// silently wrong for tensors. So these types are refused at compile time, unless shared_by_replicas
+// is set: those that hold tensors where the walk does not go, those that look like a tensor but
+// have no tensor_traits, and classes with inaccessible members. Accepted, though they may hold
+// tensors: classes of the standard library such as std::any, functors that hide their members, and
+// pointers to modules, incomplete types or classes that hide theirs.
 namespace lockstep::detail::nested {
 
 // Why a type is refused.
@@ -35,35 +34,35 @@ enum class Obstacle {
   none,
   not_assignable,
   pointer,     // a raw or smart pointer, or a reference_wrapper
-  container,   // the walk does not go into it
+  container,   // one that the walk does not enter
   scattered,   // parts for several devices
   functor,     // such as a module: its tensors have no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
   half_traits,
   no_traits,
-  hidden,  // a class whose members nobody can see
+  hidden,  // a class with inaccessible members
   key,
   array,
   not_copyable
 };
 
-// The types that a type holds, as far as can be known, and why it is refused if there are tensors
-// among them; one that is unreadable or hidden is refused whatever it holds. Nothing is in the way
-// of what the walk goes into, nor of what nobody can know.
+// The types that a type holds, as far as known, and the reason to refuse it if any of them holds
+// tensors; unreadable and hidden ones are refused anyway. `none` if the walk enters the type, or if
+// nothing is known.
 template <Obstacle reason, class... T>
 struct Content {};
 
-// What a tensor holds.
+// Stands for a tensor among the types that a type holds.
 enum class TensorItself {};
 
-// The children of a structure of the standard library.
+// The children of a standard library structure.
 template <class... T>
 consteval auto content_of_children(const std::tuple<T...>* /*children*/) {
   return Content<Obstacle::none, T...>();
 }
 
-// The members of a plain struct, as tie_members gives them; a const reference looks like a const
-// member.
+// The members of a plain struct, as tie_members gives them. Its type is const, so that a const
+// reference looks like a const member.
 template <Obstacle reason, class... T>
 consteval auto content_of_members(const std::tuple<T&...>* /*members*/) {
   return Content<reason, T...>();
@@ -71,23 +70,23 @@ consteval auto content_of_members(const std::tuple<T&...>* /*members*/) {
 template <class T>
 using Members = const decltype(tie_members(std::declval<T&>()));
 
-// A pointer may point to a type that has no size, or whose definition has not come yet.
+// False for a type without a size or whose definition is still to come, as a pointee may be.
 template <class T>
 concept Complete = std::is_object_v<T> && requires {
   sizeof(T);
 };
 
-// Trivially copyable types own no tensor, and those that can be assigned have no reference to one.
+// Trivially copyable types own no tensor, and assignable ones have no reference to one.
 template <class T>
 concept PlainData = std::is_trivially_copyable_v<T> && std::is_copy_assignable_v<T>;
 
-// Whether a class of another library, which the walk does not go into, holds tensors though its
-// declaration does not tell. The header that adapts the library sets it.
+// Whether a class of another library, which the walk does not enter, holds tensors although its
+// declaration does not show it. Set by the header that adapts the library.
 template <class T>
 inline constexpr bool is_foreign_container = false;
 
-// Classes of the standard library, which its name tells: their private members hold no tensors, or,
-// as std::any's, some that nobody can ask for.
+// Whether the type's name is one of the standard library's. Private members of these hold no
+// tensors, or, as in std::any, none that can be asked for.
 template <class T>
 consteval bool is_of_standard_library() {
   std::string_view text = __PRETTY_FUNCTION__;  // "... [with T = std::any]"
@@ -96,19 +95,19 @@ consteval bool is_of_standard_library() {
   return text.starts_with("std::");
 }
 
-// Whether every device gets a class as it is whose members nobody can see. The header that adapts
-// another library sets it for what has no tensors there.
+// Whether every device gets a class with inaccessible members as it is. Set by headers that adapt
+// another library for its classes without tensors.
 template <class T>
 inline constexpr bool is_taken_as_it_is = is_of_standard_library<T>();
 
-// A class that may own tensors in members that nobody can see: private ones, those of a class with
-// constructors, or those that the hook visit_members shows, which scatter does not use.
+// A class that may own tensors in inaccessible members: private ones, those of a class with
+// constructors, or those that only the hook visit_members shows.
 template <class T>
 concept MayHideTensors = std::is_class_v<T> && !std::is_aggregate_v<T> && !std::is_empty_v<T> &&
                          !PlainData<T> && std::copy_constructible<T> &&
                          !std::convertible_to<const T&, std::string_view> && !is_taken_as_it_is<T>;
 
-// A class that tells its shape and owns memory, as other libraries' tensors and matrices do.
+// A class that has a shape and owns memory, as other libraries' tensors and matrices do.
 template <class T>
 concept LooksLikeTensor =
     std::is_class_v<T> && !std::is_trivially_copyable_v<T> && !HasForward<T> &&
@@ -170,9 +169,9 @@ consteval auto find_content() {
 template <class T>
 using ContentIn = decltype(find_content<std::remove_cv_t<T>>());
 
-// Whether a T holds tensors or points to them. Types may contain themselves, behind a pointer:
-// `Outer` are those on the way to T. Structs of plain data are not looked into: those of C
-// libraries often cannot be reflected.
+// Whether a T holds tensors or points to them. `Outer` lists the types on the way to T, since types
+// may contain themselves behind a pointer. Structs of plain data are skipped: C libraries' ones
+// often cannot be reflected.
 template <class T, class... Outer>
 consteval bool find_tensors();
 
@@ -200,14 +199,13 @@ consteval bool find_tensors() {
 template <class T>
 inline constexpr bool holds_tensors = find_tensors<std::remove_cvref_t<T>>();
 
-// Why a type is refused, and which type it is that is in the way: compilers print this with the
-// message.
+// Why a type is refused, and the type at fault; compilers print this with the message.
 template <Obstacle reason, class Culprit = void>
 struct Found {
   static constexpr Obstacle obstacle = reason;
 };
 
-// The entries of a map are walked in the order of their keys, which error messages print.
+// The entries of a map are walked in the order of their keys, and error messages print these.
 template <class Key>
 concept WalkableKey = requires(const Key& a, const Key& b, std::ostream& out) {
   { a < b } -> std::convertible_to<bool>;
@@ -217,8 +215,8 @@ concept WalkableKey = requires(const Key& a, const Key& b, std::ostream& out) {
 template <class T, class... Outer>
 consteval auto find_obstacle();
 
-// Whether a T, of which a container that is not divided has several, is or has a class whose
-// members nobody can see.
+// Whether a T, held by a container that is not divided, is or contains a class with inaccessible
+// members.
 template <class T, class... Outer>
 consteval bool hides_tensors() {
   if constexpr (!Complete<T>) {
@@ -241,7 +239,7 @@ consteval auto find_first_obstacle(Content<Obstacle::none, First, Rest...> /*con
     return find_first_obstacle<Outer...>(Content<Obstacle::none, Rest...>());
   }
 }
-// What is in the way in what a `Plain` holds.
+// The first obstacle in what a `Plain` holds.
 template <class Plain, class... Outer, Obstacle reason, class... T>
 consteval auto find_obstacle_in(Content<reason, T...> content) {
   if constexpr (reason == Obstacle::none) {
@@ -281,7 +279,7 @@ consteval auto find_obstacle() {
     if constexpr (Result::obstacle != Obstacle::none) {
       return Result();
     } else if constexpr (std::is_array_v<Plain> && sizeof...(Outer) > 0) {
-      return Found<Obstacle::none>();  // a struct that has it as a member can be copied
+      return Found<Obstacle::none>();  // copied with the struct that has it as a member
     } else if constexpr (std::is_array_v<Plain>) {
       return Found<Obstacle::array, Plain>();
     } else if constexpr (!std::copy_constructible<Plain>) {
@@ -355,16 +353,16 @@ consteval void explain(Found<obstacle, Culprit> /*found*/) {
 
 namespace lockstep {
 
-// Each device can get its part of a T: T is copyable, and has no tensors where they would not be
-// divided, such as behind a pointer, in a std::deque, or in an aggregate that cannot be reflected;
-// and it is no class that might have them in private members.
+// A type of which each device can get a part: it is copyable and has no tensors where they would
+// not be divided, such as behind a pointer, in a std::deque or in an aggregate that cannot be
+// reflected, nor inaccessible members that may hold some.
 template <class T>
 concept Scatterable =
     decltype(detail::nested::find_obstacle<T>())::obstacle == detail::nested::Obstacle::none;
 
 namespace detail {
 
-// Compiles if T is Scatterable; says why not, and what to use instead, otherwise.
+// Compiles if T is Scatterable; otherwise the message says why not, and what to use instead.
 template <class T>
 consteval void require_scatterable() {
   nested::explain(nested::find_obstacle<T>());

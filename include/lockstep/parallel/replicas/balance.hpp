@@ -12,17 +12,17 @@
 
 namespace lockstep::detail {
 
-// The text of the warning if one of the devices has less than 75 % of the memory or the
-// multiprocessors of another; nothing otherwise. properties[i] are devices[i]'s.
+// The warning's text if a device has less than 75 % of the memory or the multiprocessors of
+// another. properties[i] are devices[i]'s.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel._check_balance.
 std::optional<std::string> imbalance(const std::vector<Device>& devices,
                                      const std::vector<DeviceProperties>& properties);
 
-// Throws a ValueError for no devices, and a DeviceError for one that does not exist.
+// Throws a ValueError for no devices and a DeviceError for one that does not exist.
 void check_devices(const std::vector<Device>& devices);
 
-// Warns of the `imbalance`, if there is one.
+// Warns of an imbalance.
 void check_balance(const std::vector<Device>& devices);
 
 }  // namespace lockstep::detail

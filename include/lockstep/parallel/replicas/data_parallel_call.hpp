@@ -22,14 +22,14 @@
 #include <utility>
 #include <vector>
 
-// What data_parallel and DataParallel add to replicate and parallel_apply: memory that persists,
-// ReplicaBuffers, and that the module itself runs where one device alone has work.
+// What data_parallel and DataParallel add to replicate and parallel_apply: replicas' memory that
+// persists, ReplicaBuffers, and the module itself where only one device has work.
 namespace lockstep::detail {
 
-// Makes one value of what replicas have written to the module's buffers (ReplicaBuffers::merged).
+// Averages what replicas have written to the module's buffers (ReplicaBuffers::merged).
 class BufferMerge {
  public:
-  // Made before forward: notes the versions of all replicas' buffers.
+  // Notes the versions of all replicas' buffers. Made before forward.
   template <class M, class Replica>
   BufferMerge(const M& module, Modules<Replica> replicas) : originals_(lockstep::buffers(module)) {
     for (std::size_t i = 0; i < replicas.count; ++i) {
@@ -40,8 +40,8 @@ class BufferMerge {
     }
   }
 
-  // Called after forward: sets each floating-point buffer that a replica has changed to the
-  // replicas' mean, weighted with `weights`.
+  // Sets each floating-point buffer that a replica has changed to the replicas' mean, weighted by
+  // `weights`. Called after forward.
   void finish(const std::vector<double>& weights) const {
     const NoGradGuard guard;
     for (std::size_t j = 0; j < originals_.size(); ++j) {
@@ -76,16 +76,16 @@ class BufferMerge {
   std::vector<std::vector<Copy>> copies_;  // [replica][buffer]
 };
 
-// The replicas that a call runs. None: one device alone has work, and the module itself runs.
+// The replicas that a call runs; none if one device alone has work and the module itself runs.
 template <class M>
 using Replicas = std::vector<std::remove_const_t<M>>;
 
-// The steps of one call. Not in detail itself: for a layer that has a base class there, unqualified
-// calls of the public functions of these names would find these as well.
+// The steps of one call. They are not in detail itself: unqualified calls of the public functions
+// would find them there for a layer with a base class in detail.
 namespace one_call {
 
-// replicate, for the devices that have work, into the cache's memory if there is one. A ModuleError
-// unless the module is on the first.
+// replicate for the devices that have work, into the cache's memory if there is a cache. A
+// ModuleError unless the module is on the first.
 template <class M>
 Replicas<M> replicate(M& module, const std::vector<Device>& used, ReplicaCache* cache = nullptr) {
   if (used.size() == 1) {
@@ -99,8 +99,7 @@ Replicas<M> replicate(M& module, const std::vector<Device>& used, ReplicaCache* 
   return make_replicas(module, originals, cache->refresh(originals, used), used, false);
 }
 
-// parallel_apply; then the buffers of `module`, whose replicas these are, are what `buffers` asks
-// for.
+// parallel_apply, with the module's buffers treated as `buffers` asks.
 template <class M, class Inputs>
 auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
                     ReplicaBuffers buffers) {

@@ -18,11 +18,11 @@
 #include <optional>
 #include <utility>
 
-// What a wrapper with one device or none does: it calls its module, and divides nothing.
+// How a wrapper with one device or none calls its module.
 namespace lockstep::detail {
 
-// Throws a DeviceError for a tensor of a Scattered that is not on the device: such a tensor is
-// never moved. Other arguments may be anywhere.
+// Throws a DeviceError for a tensor of a Scattered that is not on the device. Other arguments may
+// be anywhere.
 template <class T>
 void check_part_on(const T& argument, Device device, const nested::Path& path) {
   if constexpr (is_scattered<T>) {
@@ -49,14 +49,14 @@ auto call_with_moved(M& module, Device device, const Args&... args) {
   }
 }
 
-// The same; a ModuleError unless the module is on the device.
+// The same, but a ModuleError unless the module is on the device.
 template <class M, class... Args>
 auto call_on(M& module, Device device, const Args&... args) {
   check_module_device(module, device);
   return call_with_moved(module, device, args...);
 }
 
-// The result of a single module in gather's place: it keeps its shape, and is moved to `target` if
+// Returns a single module's result as gather would, but in its own shape and moved to `target` if
 // there is one.
 template <class Output>
 Gathered<Output> gather_one(Output output, std::optional<Device> target) {

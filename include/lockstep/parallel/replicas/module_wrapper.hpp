@@ -9,7 +9,7 @@
 
 namespace lockstep::detail {
 
-// A member of classes that say so when they have been moved from.
+// A member of classes that refuse calls once they have been moved from.
 class MovedFrom {
  public:
   MovedFrom() = default;
@@ -18,7 +18,7 @@ class MovedFrom {
   MovedFrom& operator=(const MovedFrom&) = default;
   MovedFrom& operator=(MovedFrom&& other) noexcept {
     value_ = other.value_;
-    other.value_ = true;  // last: what is moved to itself has lost its members, too
+    other.value_ = true;  // last: an object moved to itself has lost its members, too
     return *this;
   }
   ~MovedFrom() = default;
@@ -31,8 +31,8 @@ class MovedFrom {
   bool value_ = false;
 };
 
-// The base of DataParallel and DistributedDataParallel: owns the module, and gives its parameters
-// and buffers under the module's own names.
+// The base of DataParallel and DistributedDataParallel: owns the module and gives its parameters
+// and buffers under their own names.
 template <class M>
 class ModuleWrapper {
  public:
@@ -52,7 +52,7 @@ class ModuleWrapper {
   void eval() { lockstep::eval(module_); }
   void zero_grad() { lockstep::zero_grad(module_); }
 
-  // Whatever walks a module walks the wrapped one instead.
+  // Makes whatever walks a module walk the wrapped one instead.
   template <class Self>
   static auto& wrapped_module(Self& self) {
     return self.module();

@@ -16,12 +16,10 @@
 
 namespace lockstep::detail {
 
-// The replicas' memory of one module, kept from one forward to the next: for each device a copy of
-// every tensor, and what the original's version was when it was made.
+// The replicas' copies of one module's tensors, kept from one forward to the next.
 //
-// A tensor is copied again if the original or the copy has changed since; otherwise it costs
-// nothing. Writing a copy again counts as a change of it, so that a backward that still needs its
-// old values is an error.
+// A tensor is copied again only if its original or the copy has changed since. Copying counts as a
+// change, so a backward that still needs the old values throws.
 //
 // Threads: several may call `refresh` at once, as long as no original changes: a change is copied
 // over what the others still use.
@@ -38,10 +36,10 @@ class ReplicaCache {
     return *this;
   }
 
-  // Brings the copies of `originals`, which are on one device, up to date on each of `devices`, and
-  // returns them: those of all tensors for devices[0], then for devices[1]. The first entry for the
-  // originals' device has the originals themselves. Copies are issued as
-  // comm::broadcast_coalesced's are.
+  // Brings the copies of `originals`, which are on one device, up to date on each of `devices` and
+  // returns them: all those for devices[0], then those for devices[1]. The first entry for the
+  // originals' own device gets the originals themselves. Copies are issued as by
+  // comm::broadcast_coalesced.
   std::vector<Tensor> refresh(const std::vector<Tensor>& originals,
                               const std::vector<Device>& devices);
 
@@ -54,11 +52,11 @@ class ReplicaCache {
   struct Replica {
     Device device;
     comm::detail::FlatCopies flat;
-    std::vector<Versions> versions;  // empty: nothing is there yet
+    std::vector<Versions> versions;  // empty: nothing has been allocated
   };
   struct Target;
   // An original, and a view of the memory that it had at the last refresh. Owning both keeps their
-  // addresses from being used for others, which would be taken for these.
+  // addresses from being reused.
   struct Original {
     Tensor tensor;
     Tensor memory;
@@ -67,10 +65,10 @@ class ReplicaCache {
   // Drops all copies unless the originals are the same tensors in the same memory as before.
   void forget_if_changed(const std::vector<Tensor>& originals);
 
-  // Allocates the copies on the stream's device, unless they are there.
+  // Allocates the copies on the stream's device if they are not there.
   static void prepare(Replica& replica, const Stream& stream, const std::vector<Tensor>& originals);
 
-  // Issues the copies of what has changed, and notes the versions.
+  // Issues the copies of what has changed, and notes the new versions.
   static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,
                      const std::vector<Device>& devices);
 

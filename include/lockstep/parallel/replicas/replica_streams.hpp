@@ -13,13 +13,13 @@
 #include <cstddef>
 #include <vector>
 
-// Streams of replicas that share a GPU: the first runs on the device's current stream, each further
-// one on a stream of its own, so that they compute at the same time. Replicas on one host device
-// need none: its compute stream works in the threads that issue to it.
+// Streams of replicas that share a GPU: the first runs on the device's current stream, each other
+// one on a stream of its own, so that they compute at once. Replicas on one host device need none:
+// its compute stream runs work in the threads that issue it.
 namespace lockstep::detail {
 
-// The stream of a device that is listed for the n-th time again: always the same one, so that
-// memory that one step frees there is reused by the next.
+// The stream for the n-th repetition of a device in a list. It is always the same one, so that
+// memory freed there is reused in the next step.
 //
 // Threads: any.
 Stream repetition_stream(Device device, std::size_t n);
@@ -32,10 +32,9 @@ class ReplicaStreams {
   bool any_own() const { return !own_.empty(); }
   bool own(std::size_t i) const { return !own_.empty() && own_[i]; }
 
-  // Returns `body()`, run on the stream that replica i has of its own: after all that the device's
-  // current stream holds, which then waits for it, also if body throws. The replica's arguments,
-  // parameters, buffers and result are recorded, so that their memory stays until the streams that
-  // use it are done.
+  // Returns `body()`, run on replica i's own stream: after the work on the device's current stream,
+  // which then waits for it, even if body throws. Records the replica's arguments, parameters,
+  // buffers and result, so that their memory lives until the streams that use it are done.
   template <class M, class Parts, class Body>
   auto run(std::size_t i, const M& module, const Parts& parts, const Body& body) const {
     const Stream own(*own_[i]);

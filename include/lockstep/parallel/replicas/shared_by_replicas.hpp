@@ -5,12 +5,10 @@
 
 namespace lockstep {
 
-// Set to true for a type whose values are the same for all replicas. Neither scatter nor gather
-// looks into it: each device gets a copy of an argument as it is, tensors in it included, and
-// replica 0's result stands for all.
+// Set it to true for a type whose values are the same for all replicas. scatter then gives each
+// device a copy as it is, tensors included, and gather returns replica 0's result for all.
 //
-// Specialise it for a type that scatter or gather refuses, because parts or results would be lost
-// otherwise. Like a specialisation of tensor_traits it comes before the type's first use.
+// Specialise it for a type that scatter or gather would refuse, before the type's first use.
 //
 // **Torch counterpart.** Whatever is no tensor, tuple, list or dict, which torch's scatter shares
 // and its gather refuses.

@@ -24,20 +24,20 @@
 // Copies tensors of one device to several others, for broadcast and for the replicas' cache.
 namespace lockstep::comm::detail {
 
-// One copy to make, by one of several Transfers: `copy` is contiguous and as large as `source`,
-// which may be strided. The caller keeps all three alive.
+// One copy to make by a Transfer: `copy` is contiguous and as large as `source`, which may be
+// strided. The caller keeps all three alive.
 struct FanOutCopy {
   const Tensor* source;
   const Tensor* copy;
   const Transfer* transfer;
 };
 
-// Collects copies from one device to several others, which NCCL (lockstep/nccl.hpp) then makes
-// together, as one collective. Each device is a rank, the source's is the root.
+// Collects copies from one device to others, which NCCL (lockstep/nccl.hpp) then makes in one
+// collective. Each device is a rank; the source's is the root.
 class FanOutCollective : lockstep::detail::NonCopyable {
  public:
-  // `devices`: those of the broadcast, the source's own among them or not. `add` takes no copies
-  // unless a collective serves all of them.
+  // `devices` are those of the broadcast, with or without the source's own. Without a collective
+  // for them, `add` takes nothing.
   FanOutCollective(Device source, const std::vector<Device>& devices) {
     if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return;
     if (devices.size() < 2) return;
@@ -49,12 +49,12 @@ class FanOutCollective : lockstep::detail::NonCopyable {
     size_ = ranks.size();
   }
 
-  // Adds the copies of a contiguous tensor and returns true; returns false if the collective cannot
-  // make them.
+  // Adds the copies of a contiguous tensor and returns true, or returns false if the collective
+  // cannot make them.
   bool add(const Tensor& source, std::span<const FanOutCopy> copies) {
     // A collective needs a copy for every rank but the root.
     if (!collectives_ || copies.size() + 1 != size_) return false;
-    // NCCL may read it from other GPUs, to which another allocator may not have opened it.
+    // NCCL may read from other GPUs, which another allocator may not have given access.
     if (source.impl()->storage->is_lent()) return false;
     const std::size_t bytes = whole_of(source).width;
     if (bytes == 0) return false;
@@ -73,8 +73,8 @@ class FanOutCollective : lockstep::detail::NonCopyable {
     return true;
   }
 
-  // Issues the collective, if copies were added, as work of each device's copy stream. The root's
-  // copy stream waits for its current stream before.
+  // Issues the collective, if copies were added, on each device's copy stream. The root's copy
+  // stream first waits for its current stream.
   void issue() const {
     if (calls_.empty()) return;
     const Stream& reader = calls_[0].parts[root_].stream;
@@ -89,14 +89,14 @@ class FanOutCollective : lockstep::detail::NonCopyable {
   std::size_t size_ = 0;
   std::size_t root_ = 0;
   std::vector<Tensor> sources_;
-  std::list<void*> memory_;  // to which the calls refer
+  std::list<void*> memory_;  // what the calls point to
   std::vector<distributed::detail::GpuCall> calls_;
 };
 
-// Issues the copies of several tensors of one device to their Transfers' streams. `copies` lists
-// those of one tensor after another, each tensor's in the order of the devices; `devices` are those
-// of the broadcast. One collective makes the copies where all devices are distinct GPUs and
-// lockstep/nccl.hpp is there; elsewhere each is a copy of its own.
+// Issues the copies of several tensors of one device on their Transfers' streams. `copies` lists
+// each tensor's copies together, in the order of the broadcast's `devices`. If all devices are
+// distinct GPUs and lockstep/nccl.hpp is included, one collective makes the copies; otherwise each
+// is a copy of its own.
 inline void fan_out(std::span<const FanOutCopy> copies, const std::vector<Device>& devices) {
   if (copies.empty()) return;
   const profile::RecordFunction range("broadcast");

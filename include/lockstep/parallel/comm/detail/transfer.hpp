@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-// How scatter, gather and broadcast copy part of a tensor to another device, on that device's
-// background copy stream or on one that is given.
+// How scatter, gather and broadcast copy part of a tensor to another device, on that device's copy
+// stream or on a given stream.
 namespace lockstep::comm::detail {
 
 using lockstep::detail::bytes_of;
@@ -28,16 +28,16 @@ using lockstep::detail::copying_backend;
 using lockstep::detail::Pitched;
 
 // Where a part of a contiguous tensor lies, in bytes: `rows` runs of `width` bytes, the first at
-// `offset`, `pitch` apart.
+// `offset`, their starts `pitch` apart.
 struct Slice {
   std::size_t offset;
-  std::size_t width;  // of one contiguous run
-  std::size_t rows;   // number of runs
-  std::size_t pitch;  // from run to run within the whole
+  std::size_t width;
+  std::size_t rows;
+  std::size_t pitch;
 };
 
-// The slice of a contiguous tensor of shape `whole` that has `size` indices along `dim`, from
-// `start` on.
+// The part of a contiguous tensor of shape `whole` with `size` indices along `dim`, from `start`
+// on.
 inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
                       std::int64_t size) {
   if (numel(whole) == 0) return {.offset = 0, .width = 0, .rows = 1, .pitch = 0};
@@ -57,23 +57,22 @@ inline Slice whole_of(const Tensor& tensor) {
   return {.offset = 0, .width = bytes, .rows = 1, .pitch = bytes};
 }
 
-// How many copies all threads have issued, by Transfers or by collectives in place of them. Tests
-// look at this number instead of the time.
+// The number of copies that all threads have issued, by Transfers or by collectives in their place.
+// For tests.
 inline std::atomic<std::uint64_t>& copies_issued() {
   static std::atomic<std::uint64_t> count{0};
   return count;
 }
 
-// Issues the copies of several Transfers: small ones as they are added, large ones and those within
-// a GPU or between two together in `issue`, until which it keeps their tensors. If no `issue`
-// follows, these are not made.
+// Issues the copies of several Transfers. Small copies on the host are issued as they are added;
+// large ones, and those within or between GPUs, together by `issue`, until which it keeps their
+// tensors. They are never made if `issue` is not called.
 class CopiesTogether {
  public:
-  // In bytes; a smaller copy takes less time than dividing it among cores.
+  // In bytes. Dividing a smaller copy among cores takes longer than making it.
   static constexpr std::size_t kLarge = std::size_t{64} << 10;
 
-  // Adds the copy `order`, of `src` to `dst`. Copies for another backend than before issue those
-  // first.
+  // Adds the copy `order`, of `src` to `dst`. First issues what another backend has to copy.
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
            const Tensor& dst, const Tensor& src) {
     ++count_;
@@ -100,13 +99,11 @@ class CopiesTogether {
   std::uint64_t count_ = 0;  // since the last issue
 };
 
-// Copies to one device, issued to its copy stream or to a stream that is given, and completed by
-// `finish`.
+// Copies to one device, issued on its copy stream or on a given one, and completed by `finish`.
 //
-// Devices and streams: each copy is ordered after what is on the source's current stream, and the
-// source is recorded on the copy stream, so that memory that is still being read is neither freed
-// nor overwritten. Results are allocated on the copy stream. `finish` makes the device's compute
-// stream wait for the copy stream and records the results there.
+// Devices and streams: each copy waits for the source's current stream, and the source is recorded
+// on the copy stream, so its memory is neither freed nor overwritten while it is read. Results are
+// allocated on the copy stream; `finish` records them on the device's compute stream.
 class Transfer {
  public:
   explicit Transfer(Device device) : Transfer(copy_stream(device)) {}
@@ -115,19 +112,19 @@ class Transfer {
 
   const Stream& stream() const { return copy_; }
 
-  // A tensor to copy into, without values.
+  // An uninitialised tensor to copy into.
   Tensor allocate(const Shape& shape, Dtype dtype) const {
     return lockstep::detail::empty_on(copy_, shape, dtype);
   }
 
-  // For a result that is not new: makes copies into it wait for everything issued so far to the
-  // device's compute stream and to every other stream that is recorded as using its memory.
+  // Makes copies into an existing tensor wait for all work issued so far on the device's compute
+  // stream and on every other stream that uses its memory.
   void after_users(const Tensor& result) const {
     result.record_stream(compute_);
     result.impl()->storage->order_write(copy_);
   }
 
-  // Does after_users, counts a change of the result, and keeps its memory until the copies are
+  // Calls after_users, counts a change of the result, and keeps its memory until the copies are
   // made, even if an exception prevents `finish`.
   void overwrite(const Tensor& result) const {
     after_users(result);
@@ -135,8 +132,8 @@ class Transfer {
     result.mark_changed();
   }
 
-  // dst[slice] := src or dst := src[slice]: the larger one is what the slice is of, the other as
-  // large as the slice. Both are contiguous.
+  // Sets dst[slice] to src, or dst to src[slice]. Both are contiguous; the slice is of the larger
+  // one, and the other is as large as the slice.
   void copy(const Tensor& dst, const Tensor& src, const Slice& slice,
             CopiesTogether& together) const {
     if (slice.width == 0 || slice.rows == 0) return;
@@ -163,7 +160,7 @@ class Transfer {
                  dst, src);
   }
 
-  // Makes the device's compute stream wait for the copies; from here on it may use the results.
+  // Makes the device's compute stream wait for the copies, so that it may use the results.
   void finish(std::span<const Tensor> results) const {
     compute_.wait_stream(copy_);
     for (const Tensor& result : results) result.record_stream(compute_);

@@ -72,9 +72,9 @@ struct GatherPlan {
   Shape shape;
 };
 
-// The stream that makes a gather's copies: the destination's copy stream, or its current one if
-// that is a GPU's and has one of the tensors. There the copies wait for it and it waits for them
-// anyway, and no copy of another batch is before them.
+// The stream for a gather's copies: the destination's copy stream, but its current stream if it is
+// a GPU that has one of the tensors. Then copies and current stream would wait for each other
+// anyway, and no copies of another batch are ahead of them.
 inline Stream gather_stream(const std::vector<Tensor>& tensors, Device destination) {
   const auto is_there = [&](const Tensor& tensor) {
     return tensor.device() == destination && tensor.numel() > 0;

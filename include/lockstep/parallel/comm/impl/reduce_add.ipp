@@ -39,16 +39,16 @@ namespace lockstep::comm::detail {
 
 inline bool is_sparse(const Tensor& tensor) { return tensor.is_sparse(); }
 
-// Whether kernels of `reader` can read the tensor where it is: what was lent on another GPU belongs
-// to an allocator that may have opened it to no other.
+// Whether kernels on `reader` can read the tensor where it is. Memory lent on another GPU belongs
+// to an allocator that may not have given others access.
 inline bool is_within_reach(const Tensor& tensor, Device reader) {
   const Device owner = tensor.device();
   return owner == reader || (lockstep::detail::can_access(reader, owner) &&
                              !(owner.is_cuda() && tensor.impl()->storage->is_lent()));
 }
 
-// The tensor where kernels on `compute` can read it: itself if it is contiguous and within reach of
-// that stream's device, otherwise a copy, which is put into `kept`.
+// The tensor where kernels on `compute` can read it: itself if it is contiguous and accessible,
+// otherwise a copy, which is put into `kept`.
 inline const Tensor& readable(const Tensor& tensor, const Stream& compute, Tensor& kept) {
   const Device destination = compute.device();
   if (!tensor.is_contiguous()) kept = lockstep::detail::packed(tensor);
@@ -80,8 +80,8 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
 }
 
 // Makes one addition of a sum: total := inputs[0] + inputs[1] if i is 1, else total + inputs[i].
-// `stream` is the current one of the total's device. With `together` the addition waits there for
-// others and reads the inputs where they are: the caller has ordered `stream` after them.
+// `stream` is the current one of the total's device. With `together`, the addition is collected
+// there and reads the inputs where they are; the caller has made `stream` wait for them.
 inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const Stream& stream,
                       lockstep::detail::LaunchTogether* together) {
   using lockstep::detail::input;
@@ -104,8 +104,8 @@ inline void add_input(const Tensor& total, Summands inputs, std::size_t i, const
   });
 }
 
-// total := the sum of the inputs, added in the order given. `stream`: the current one of the
-// total's device. Half precision is added in f32 and rounded once.
+// Sets total to the sum of the inputs, added in order; half precision in f32, rounded once.
+// `stream` is the current one of the total's device.
 inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream) {
   if (inputs.size() == 1) return lockstep::detail::copy_into(total, inputs[0]);
   if (lockstep::detail::is_half_precision(total.dtype())) {
@@ -118,11 +118,11 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
   for (std::size_t i = 1; i < inputs.size(); ++i) add_input(total, inputs, i, stream, nullptr);
 }
 
-// Collects sums on a GPU whose summands its kernels read where they are, and makes them together:
-// one launch adds the next summand of every sum.
+// Collects sums on a GPU whose kernels can read the summands in place, and makes them together: one
+// launch adds the next summand of every sum.
 class SumsTogether {
  public:
-  // Adds total := the sum of the inputs and returns true; returns false if that sum has to be made
+  // Adds total := the sum of the inputs and returns true, or returns false if that sum must be made
   // alone. The caller keeps both until `issue`.
   bool add(const Tensor& total, Summands inputs) {
     const Device here = total.device();
@@ -158,7 +158,7 @@ class SumsTogether {
   }
 
  private:
-  // Waits once for each device: nothing that is read here is made there between two calls.
+  // Waits once per device: no source is written between two calls.
   void order_read(const Tensor& source, const Stream& compute) {
     if (source.device() == compute.device()) return;
     if (lockstep::detail::find(waited_, source.device()) == waited_.end()) {
@@ -173,26 +173,26 @@ class SumsTogether {
   std::size_t most_ = 0;  // summands of a sum
 };
 
-// Whether a collective adds up tensors of a dtype. Half precision is missing on purpose: the
-// library sums it in f32 and rounds once.
+// Whether a collective may sum a dtype. Half precision is missing on purpose: it is summed in f32
+// and rounded once.
 constexpr bool has_collective_sum(Dtype dtype) {
   return dtype == Dtype::i32 || dtype == Dtype::i64 || dtype == Dtype::f32 || dtype == Dtype::f64;
 }
 
-// Collects sums over one list of devices, which NCCL (lockstep/nccl.hpp) then makes together, as
-// one collective.
+// Collects sums over one list of devices, which NCCL (lockstep/nccl.hpp) then makes in one
+// collective.
 //
-// Devices and streams: the collective is work of each device's current stream. The summands are
-// made and the total is used on these streams, so nothing else has to be ordered.
+// Devices and streams: the collective runs on each device's current stream, where the summands are
+// made and the total is used, so nothing else needs ordering.
 class CollectiveSums : lockstep::detail::NonCopyable {
  public:
-  // Adds total := the sum of the inputs and returns true; returns false if a collective cannot make
-  // that sum, or not together with those added before, which have other devices. The inputs have
-  // been checked; the total is new, and the caller keeps it until `issue`.
+  // Adds total := the sum of the inputs and returns true, or returns false if a collective cannot
+  // make that sum, or not together with the earlier ones, which are on other devices. The inputs
+  // are checked; the total is new, and the caller keeps it until `issue`.
   bool add(const Tensor& total, std::span<const Tensor> inputs) {
     if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
     if (!has_collective_sum(total.dtype()) || total.numel() == 0) return false;
-    // NCCL may read it from other GPUs, to which another allocator may not have opened it.
+    // NCCL may read from other GPUs, which another allocator may not have given access.
     const auto is_lent = [](const Tensor& input) { return input.impl()->storage->is_lent(); };
     if (lockstep::detail::any_of(inputs, is_lent)) return false;
     std::vector<Device> devices;
@@ -232,12 +232,12 @@ class CollectiveSums : lockstep::detail::NonCopyable {
   std::vector<Device> devices_;
   std::size_t root_ = 0;
   std::vector<Tensor> inputs_;  // contiguous; kept while this lives
-  std::list<void*> memory_;     // to which the calls refer
+  std::list<void*> memory_;     // what the calls point to
   std::vector<distributed::detail::GpuCall> calls_;
 };
 
-// True if the sum of these tensors may be made in the memory of the first one: `destination` is a
-// host device, and the first is there, contiguous, not of half precision, and has no other owner.
+// Whether the sum may be made in the memory of the first summand: `destination` is a host device,
+// and the first summand is there, contiguous, not of half precision, and has no other owner.
 inline bool may_hold_sum(Summands inputs, Device destination) {
   const Tensor& first = inputs[0];
   return destination.is_cpu() && first.device() == destination && first.is_contiguous() &&
@@ -247,9 +247,9 @@ inline bool may_hold_sum(Summands inputs, Device destination) {
 
 LOCKSTEP_INLINE void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> summands,
                                Device destination, std::size_t buffer_size, bool takes_over) {
-  std::vector<std::vector<Tensor>> dense;  // the lists that had some sparse tensors
-  std::vector<Tensor> likes;               // a tensor like each sum that needs memory
-  std::vector<std::size_t> indices;        // of these sums
+  std::vector<std::vector<Tensor>> dense;  // lists whose sparse tensors were made dense
+  std::vector<Tensor> likes;               // the first summand of each sum that needs memory
+  std::vector<std::size_t> indices;        // the indices of these sums
   bool any_dense = false;
   for (std::size_t j = 0; j < sums.size(); ++j) {
     if (summands[j].empty()) continue;

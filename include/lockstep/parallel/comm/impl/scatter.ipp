@@ -22,8 +22,8 @@
 
 namespace lockstep::comm::detail {
 
-// Throws unless `streams` is empty or has one entry for each device, each nothing or a stream of
-// that device.
+// Throws unless `streams` is empty or has one entry per device, each nothing or a stream of that
+// device.
 inline void check_streams(const std::vector<std::optional<Stream>>& streams,
                           const std::vector<Device>& devices) {
   if (streams.empty()) return;
@@ -92,7 +92,7 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter(const Tensor& tensor,
                   together);
   }
   together.issue();
-  // Only now, when all copies have been issued, are the compute streams made to wait for them.
+  // The compute streams start to wait only now, after all copies have been issued.
   auto transfer = transfers.begin();
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     if (devices[i] != tensor.device()) (transfer++)->finish(chunks[i]);

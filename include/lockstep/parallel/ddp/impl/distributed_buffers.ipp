@@ -14,9 +14,9 @@
 
 namespace lockstep::detail {
 
-// Calls `visit(part, tensor)` for each of the tensors and its part of the flat one. They lie side
-// by side, without room between them: ranks whose tensors have more elements than others' have a
-// longer flat one, which the group does not take for the others'.
+// Calls `visit(part, tensor)` for each tensor and its part of the flat one, without gaps: if a
+// rank's tensors have more elements than another's, its flat one is longer, which the group
+// notices.
 template <class Visit>
 void for_each_part(const Tensor& flat, const std::vector<Tensor>& tensors,
                    const std::vector<std::size_t>& members, const Visit& visit) {

@@ -24,8 +24,8 @@
 
 namespace lockstep::detail {
 
-// A model as text, by which ranks compare theirs: a line for each option, then for each parameter
-// and buffer in order. Its kind and its name end with a tab each.
+// Describes a model as text, for ranks to compare: a line for each option, then each parameter and
+// buffer in order. A tab follows its kind and its name.
 inline std::string describe_model(const std::vector<NamedParameter>& parameters,
                                   const std::vector<NamedBuffer>& buffers,
                                   const DistributedDataParallelOptions& options) {
@@ -57,7 +57,7 @@ inline std::string describe_model(const std::vector<NamedParameter>& parameters,
   return text;
 }
 
-// What a line of that text says of one option, parameter or buffer.
+// What a line of that text says of an option, parameter or buffer.
 struct ModelLine {
   std::string_view name;
   std::string_view is;
@@ -76,7 +76,7 @@ inline std::vector<ModelLine> lines_of_kind(std::string_view text, std::string_v
   return lines;
 }
 
-// Throws the ModuleError that says where `other`, of rank `rank`, first differs from rank 0's.
+// Throws a ModuleError that says where `other`, of rank `rank`, first differs from rank 0's text.
 inline void check_same_model(std::string_view root, std::string_view other, std::size_t rank) {
   const auto check_lines = [&](const char* kind, const char* counted) {
     const std::vector<ModelLine> expected = lines_of_kind(root, kind);
@@ -108,7 +108,7 @@ LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, D
   const auto count = static_cast<std::size_t>(ranks.size());
   const std::string text = describe_model(parameters, buffers, options);
   const Tensor digests = empty({ranks.size(), 2}, {.dtype = Dtype::i64, .device = device});
-  // Ranks whose standard libraries hash differently compare the texts.
+  // Ranks whose standard libraries hash differently go on to compare the texts.
   const std::size_t hash = std::hash<std::string>()(text);
   (void)ranks.all_gather_into_tensor(
       digests,

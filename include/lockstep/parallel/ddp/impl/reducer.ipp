@@ -64,7 +64,7 @@ LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
 }
 
 LOCKSTEP_INLINE Reducer::~Reducer() {
-  // A hook stays where there is no memory for a list without it, and finds that this has gone.
+  // If memory runs out, a hook stays, and finds that the Reducer is gone.
   (void)first_thrown_by(hooks_, [](const RemovableHandle& hook) { hook.remove(); });
 }
 
@@ -151,12 +151,12 @@ LOCKSTEP_INLINE Tensor Reducer::gradient_slot(std::size_t i) {
 
 LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   const std::lock_guard lock(mutex_);
-  // Nothing has come to a leaf that was frozen after forward, unless a hook froze it.
+  // A leaf frozen after forward got nothing, unless a hook froze it.
   const Tensor& parameter = buckets_->parameter(i);
   const bool used = parameter.requires_grad() || parameter.grad().defined();
   if (used) usage_.note_gradient(i);
   if (!synchronizes_) {
-    // A parameter that is in no bucket would keep a gradient of this rank's own.
+    // A parameter in no bucket would keep this rank's own gradient.
     if (static_graph_ && used && !usage_.used_anywhere(i)) {
       guarded([this, i] { fail_unexpected(i); });
     }
@@ -173,9 +173,8 @@ LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   });
 }
 
-// Belongs to the callback at the end of a pass. Tells the Reducer, if it is still there, that the
-// pass has come to its end, or, when the callback is dropped, that nothing more comes of it. If the
-// pass fails, the thread that called backward drops it.
+// Belongs to the callback at the end of a pass. Tells the Reducer, if it still exists, that the
+// pass has reached its end or, if the pass fails and the callback is dropped, that it never will.
 class Reducer::PassEnd : NonCopyable {
  public:
   explicit PassEnd(std::weak_ptr<Reducer> owner) : owner_(std::move(owner)) {}
@@ -207,8 +206,8 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
   pass.offer_gradient_slots();
   if (join_) {
     announcement_ = join_->announce(kBackward);
-    // An error that ends all ranks is thrown here, before this rank has begun a collective that the
-    // others, which have been told already, never come to.
+    // An error that ends all ranks must be thrown here, before this rank begins a collective to
+    // which the others, who know already, never come.
     if (join_->options().throw_on_early_termination) (void)announcement_.get();
   }
   for (std::size_t i = 0; i < buckets_->size(); ++i) {
@@ -317,7 +316,7 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
 
 LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
   const std::size_t parameters = buckets_->size();
-  // Who has no inputs any more is not asked for gradients.
+  // A rank that has joined owes no gradients.
   const std::vector<std::int32_t> own =
       joined ? std::vector<std::int32_t>(parameters, 1) : usage_.used(false);
   const auto ranks = static_cast<std::size_t>(group_.size());

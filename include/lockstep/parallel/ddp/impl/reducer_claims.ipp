@@ -13,7 +13,7 @@
 
 namespace lockstep::detail {
 
-// Those of all Reducers.
+// The parameters that all Reducers have claimed.
 struct ClaimedParameters {
   std::mutex mutex;
   std::set<const TensorImpl*> all;
@@ -30,7 +30,7 @@ LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& 
     added.insert(variable);
     mine_.emplace(variable, tensor);
   }
-  claimed.all.merge(added);  // at last, since this needs no memory
+  claimed.all.merge(added);  // last, since it cannot run out of memory
 }
 
 LOCKSTEP_INLINE ReducerClaims::~ReducerClaims() {

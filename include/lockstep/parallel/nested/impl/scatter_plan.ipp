@@ -45,7 +45,7 @@ LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t parts_without_rows) {
   std::size_t count = std::min(devices_->size(), parts_without_rows);
   if (parts_) {
     count = *parts_;
-    // Parts without a tensor in them leave the division of the others to the rule.
+    // If a part has no tensor to count rows by, the rule divides the other arguments.
     for (const auto& rows : part_rows_) {
       if (rows) sizes_.push_back(*rows);
     }
@@ -55,7 +55,7 @@ LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t parts_without_rows) {
       check<ValueError>(sizes_.size() == count, rows_path_, " has ", *rows_, " rows along dim ",
                         dim_, ", which make ", sizes_.size(), " parts, but ", parts_path_, " has ",
                         count);
-      // (Parts without elements may have more rows together than a number holds.)
+      // (Parts without elements may have more rows in all than an int64 holds.)
       std::int64_t total = 0;
       for (const std::int64_t rows : sizes_) total += std::min(rows, INT64_MAX - total);
       check<ValueError>(total == *rows_, "arguments disagree in length along dim ", dim_, ": ",

@@ -22,7 +22,7 @@ namespace lockstep::detail {
 struct ReplicaCache::Target {
   Replica* replica;
   comm::detail::Transfer transfer;
-  bool ordered = false;  // the transfer waits for all that uses the replica's memory
+  bool ordered = false;  // the transfer waits for the users of the replica's memory
 };
 
 LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tensor>& originals,
@@ -45,14 +45,13 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
     prepare(replicas_[i], targets.back().transfer.stream(), originals);
     for (std::size_t j = 0; j < originals.size(); ++j) {
       const Tensor& part = replicas_[i].flat.parts[j];
-      // A handle of this call's own, since forward may change it (set_data, a hook). For what is
-      // trained, Broadcast makes one.
+      // This call's own handle, since forward may change it (set_data, a hook). For trained tensors
+      // Broadcast makes one.
       result.push_back(originals[j].requires_grad() ? part : make_view(part));
     }
   }
   update(targets, originals, devices);
-  // Even if this call copied nothing: another compute stream may be current than the one that
-  // waited for the last copy.
+  // Needed even if this call copied nothing: another compute stream may be current now.
   for (const Target& target : targets) target.transfer.finish(target.replica->flat.buffers);
   return result;
 }
@@ -75,7 +74,7 @@ LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const Stream& strea
   const Device device = stream.device();
   if (!replica.versions.empty() && replica.device == device) return;
   const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
-  replica.versions.clear();                // nothing is there, should the allocation throw
+  replica.versions.clear();                // in case the allocation throws
   replica.device = device;
   replica.flat = comm::detail::allocate_groups(stream, originals,
                                                comm::detail::buffer_groups(originals, {SIZE_MAX}));
@@ -108,7 +107,7 @@ LOCKSTEP_INLINE void ReplicaCache::update(std::vector<Target>& targets,
   try {
     comm::detail::fan_out(stale, devices);
   } catch (...) {
-    // Earlier copies may have been aborted together with these, so all are made again.
+    // Earlier copies may have been aborted along with these, so all are made again next time.
     for (const Target& target : targets) {
       std::fill(target.replica->versions.begin(), target.replica->versions.end(), Versions{});
     }

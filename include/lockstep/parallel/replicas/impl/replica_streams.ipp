@@ -17,8 +17,8 @@
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE Stream repetition_stream(Device device, std::size_t n) {
-  // The pool is handed out in turn, so its next stream may be another repetition's. After so many
-  // of those it has no further one, and two repetitions share one.
+  // The pool hands out its streams in turn, so the next one may be another repetition's already. If
+  // all are, two repetitions share one.
   constexpr int kMostTries = 32;
   static std::mutex& mutex = *new std::mutex;  // guards `streams`
   static auto& streams = *new std::map<std::pair<int, std::size_t>, Stream>;

@@ -21,8 +21,8 @@
 
 namespace lockstep::comm::detail {
 
-// Puts tensors into groups, each of one kind, that is, one dtype and device. One group of each kind
-// is open; the caller adds members to it and decides when it is closed.
+// Groups tensors by kind (dtype and device). Each kind has one open group, to which the caller adds
+// tensors until it closes it.
 class Grouping {
  public:
   struct Group {
@@ -30,7 +30,7 @@ class Grouping {
     Device device;
     std::vector<std::size_t> members = {};
     std::size_t bytes = 0;
-    std::size_t closed = 0;  // how many groups of this kind are closed
+    std::size_t closed = 0;  // the number of closed groups of this kind
   };
 
   // The open group of this kind.
@@ -46,11 +46,11 @@ class Grouping {
     group.bytes = 0;
     ++group.closed;
   }
-  // Adds a closed group of this tensor alone, which belongs to no kind.
+  // Adds a closed group of this tensor alone.
   void add_alone(std::size_t tensor) { closed_.push_back({tensor}); }
 
-  // All groups: in the order in which they were closed, then the open ones in the order in which
-  // their kinds were first met.
+  // All groups: closed ones in the order in which they were closed, then open ones in the order in
+  // which their kinds were first met.
   Groups finish() && {
     for (Group& group : open_) {
       if (!group.members.empty()) closed_.push_back(std::move(group.members));
@@ -109,9 +109,9 @@ LOCKSTEP_INLINE FlatLayout::FlatLayout(const std::vector<Tensor>& tensors,
   }
 }
 
-// A part of a flat buffer as a tensor with a version of its own. Its handle on the storage is
-// counted apart from those of the other parts, so that whoever holds the part's only handle may
-// reuse its memory (is_sole_owner); the buffer is freed when all parts are gone.
+// A part of a flat buffer as a tensor with its own version. Its storage handle is counted apart
+// from the other parts', so that the part's only owner may reuse its memory (is_sole_owner); the
+// buffer is freed with its last part.
 inline Tensor part_of_flat(const Tensor& flat, std::int64_t offset, const Shape& shape) {
   Tensor part = lockstep::detail::make_view(flat, shape, contiguous_strides(shape), offset);
   auto& storage = part.impl()->storage;
