@@ -198,7 +198,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   template <class... Args>
   auto call_alone(const Args&... args) const {
     if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
-    return detail::forward(module_, detail::nested::undivided(args)...);
+    return detail::forward(module_, detail::nested::unwrapped(args)...);
   }
 
   mutable detail::ReplicaCache cache_;

@@ -138,13 +138,13 @@ inline constexpr bool is_foreign_container<::torch::data::Example<Data, Target>>
 
 // They are numbers and the like, and every device gets them, though they have private members.
 template <>
-inline constexpr bool is_taken_as_it_is<c10::Scalar> = true;
+inline constexpr bool is_shared_as_is<c10::Scalar> = true;
 template <>
-inline constexpr bool is_taken_as_it_is<c10::SymInt> = true;
+inline constexpr bool is_shared_as_is<c10::SymInt> = true;
 template <>
-inline constexpr bool is_taken_as_it_is<c10::SymFloat> = true;
+inline constexpr bool is_shared_as_is<c10::SymFloat> = true;
 template <>
-inline constexpr bool is_taken_as_it_is<at::Generator> = true;
+inline constexpr bool is_shared_as_is<at::Generator> = true;
 
 }  // namespace detail::nested
 

@@ -117,7 +117,7 @@ class ReducerBuckets {
       bucket.future.reset();
       bucket.mean.reset();
     }
-    for (GradientSlot& slot : slots_) slot.given = false;
+    for (GradientSlot& slot : slots_) slot.slot_given = false;
   }
 
   // Makes the current stream the bucket's: it waits for what this pass has written to the bucket.
@@ -152,7 +152,7 @@ class ReducerBuckets {
     if (bucket.mean) {
       GradientSlot& slot = slots_[bucket.members[0]];
       slot.view = bucket.mean->wait(factor);
-      if (!slot.stands_in) slot.withdrawn = slot.view;
+      if (!slot.is_substitute) slot.withdrawn = slot.view;
       bucket.mean.reset();
       return;
     }
@@ -190,7 +190,7 @@ class ReducerBuckets {
   // to them meanwhile, which is an error, writes to other memory.
   void withdraw(const Bucket& bucket) {
     for (const std::size_t i : bucket.members) {
-      const bool trained = !slots_[i].stands_in && parameters_[i].requires_grad();
+      const bool trained = !slots_[i].is_substitute && parameters_[i].requires_grad();
       if (trained) check_present(i, parameters_[i].grad());
     }
     for (const std::size_t i : bucket.members) {
@@ -219,7 +219,7 @@ class ReducerBuckets {
   // gradient there. Undefined for later calls in the same pass and for a sparse gradient.
   Tensor gradient_slot(std::size_t i) {
     Bucket* const bucket = bucket_of(i);
-    if (!bucket || slots_[i].sparse || std::exchange(slots_[i].given, true)) return {};
+    if (!bucket || slots_[i].sparse || std::exchange(slots_[i].slot_given, true)) return {};
     move_to_current_stream(*bucket);
     const Tensor& view = part_of_bucket(i);
     if (*bucket->stream != view.impl()->storage->owner()) view.record_stream(*bucket->stream);
@@ -231,7 +231,7 @@ class ReducerBuckets {
   bool take_gradient(std::size_t i) {
     const Tensor& view = part_of_bucket(i);
     const Tensor grad = parameters_[i].grad();
-    slots_[i].stands_in = false;
+    slots_[i].is_substitute = false;
     if (parameters_[i].requires_grad()) check_present(i, grad);
     if (is_sparse(i, grad)) return false;
     if (!grad.defined()) {
@@ -247,10 +247,10 @@ class ReducerBuckets {
 
   // Puts a substitute for a missing gradient into the bucket: the previous gradient, to which other
   // ranks add theirs, or zero.
-  void stand_in(std::size_t i) {
+  void put_substitute(std::size_t i) {
     GradientSlot& slot = slots_[i];
     const Tensor grad = parameters_[i].grad();
-    slot.stands_in = true;
+    slot.is_substitute = true;
     if (is_sparse(i, grad)) return;
     (void)part_of_bucket(i);
     if (!grad.defined()) {
@@ -259,22 +259,22 @@ class ReducerBuckets {
     }
     check_unchanged(i, grad);
     if (same_memory(grad, slot.view)) {
-      slot.kept = empty_in_layout_of(grad);
-      copy_gradient(slot.kept, grad);
+      slot.previous = empty_in_layout_of(grad);
+      copy_gradient(slot.previous, grad);
     } else {
       copy_gradient(slot.view, grad);
     }
   }
 
-  // Ends what `stand_in` began: sets the gradient to the other ranks' result, or restores the
+  // Ends what `put_substitute` began: sets the gradient to the other ranks' result, or restores the
   // previous one, to the bit, if no rank has a gradient.
-  void settle(std::size_t i, bool used_anywhere) {
+  void resolve_substitute(std::size_t i, bool used_anywhere) {
     GradientSlot& slot = slots_[i];
-    const Tensor kept = std::exchange(slot.kept, {});
+    const Tensor previous = std::exchange(slot.previous, {});
     if (used_anywhere) {
       parameters_[i].set_grad(part_of_bucket(i));
-    } else if (kept.defined()) {
-      copy_gradient(slot.view, kept);
+    } else if (previous.defined()) {
+      copy_gradient(slot.view, previous);
     }
   }
 
@@ -286,11 +286,11 @@ class ReducerBuckets {
     std::string name;
     bool sparse;  // it gets sparse gradients
     std::size_t bucket = kNone;
-    Tensor view = {};        // of the bucket's buffer; the mean, if the gradient is sparse
-    Tensor kept = {};        // the gradient before `stand_in`
-    Tensor withdrawn = {};   // the gradient, between `withdraw` and `give_back`
-    bool stands_in = false;  // no gradient has come in this pass
-    bool given = false;      // `gradient_slot` has returned `view` in this pass
+    Tensor view = {};            // of the bucket's buffer; the mean, if the gradient is sparse
+    Tensor previous = {};        // the gradient before `put_substitute`
+    Tensor withdrawn = {};       // the gradient, between `withdraw` and `give_back`
+    bool is_substitute = false;  // no gradient has come in this pass
+    bool slot_given = false;     // `gradient_slot` has returned `view` in this pass
   };
 
   void allocate() {

@@ -29,15 +29,15 @@ void move_to(T& value, Device device) {
 // An argument as the module takes it in a call that divides nothing, its tensors wherever they are.
 // A ValueError for a Scattered of several parts.
 template <class T>
-const T& undivided(const T& argument) {
+const T& unwrapped(const T& argument) {
   return argument;
 }
 template <class T>
-const T& undivided(const Kwargs<T>& argument) {
+const T& unwrapped(const Kwargs<T>& argument) {
   return argument.values;
 }
 template <class T>
-const T& undivided(const Scattered<T>& argument) {
+const T& unwrapped(const Scattered<T>& argument) {
   check<ValueError>(argument.size() == 1, "an argument is scattered over ", argument.size(),
                     " devices, but there is one");
   return argument[0];
@@ -46,12 +46,12 @@ const T& undivided(const Scattered<T>& argument) {
 // What the module gets for an argument of type T: the part of a Scattered, the values of Kwargs, or
 // else a T.
 template <class T>
-using PartOf = std::remove_cvref_t<decltype(undivided(std::declval<const T&>()))>;
+using PartOf = std::remove_cvref_t<decltype(unwrapped(std::declval<const T&>()))>;
 
 // The same, with its tensors moved to `device`; a Scattered's only part stays where it is.
 template <class T>
 PartOf<T> on_device(const T& argument, Device device) {
-  PartOf<T> result = undivided(argument);
+  PartOf<T> result = unwrapped(argument);
   if constexpr (!is_scattered<T>) move_to(result, device);
   return result;
 }

@@ -38,7 +38,7 @@ enum class Obstacle {
   scattered,   // parts for several devices
   functor,     // such as a module: its tensors have no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
-  half_traits,
+  incomplete_traits,
   no_traits,
   hidden,  // a class with inaccessible members
   key,
@@ -98,14 +98,14 @@ consteval bool is_of_standard_library() {
 // Whether every device gets a class with inaccessible members as it is. Set by headers that adapt
 // another library for its classes without tensors.
 template <class T>
-inline constexpr bool is_taken_as_it_is = is_of_standard_library<T>();
+inline constexpr bool is_shared_as_is = is_of_standard_library<T>();
 
 // A class that may own tensors in inaccessible members: private ones, those of a class with
 // constructors, or those that only the hook visit_members shows.
 template <class T>
 concept MayHideTensors = std::is_class_v<T> && !std::is_aggregate_v<T> && !std::is_empty_v<T> &&
                          !PlainData<T> && std::copy_constructible<T> &&
-                         !std::convertible_to<const T&, std::string_view> && !is_taken_as_it_is<T>;
+                         !std::convertible_to<const T&, std::string_view> && !is_shared_as_is<T>;
 
 // A class that has a shape and owns memory, as other libraries' tensors and matrices do.
 template <class T>
@@ -268,7 +268,7 @@ consteval auto find_obstacle() {
   if constexpr ((std::is_same_v<Plain, Outer> || ...)) {
     return Found<Obstacle::none>();
   } else if constexpr (HasTensorTraits<Plain> && !TensorLike<Plain> && !shared_by_replicas<Plain>) {
-    return Found<Obstacle::half_traits, Plain>();
+    return Found<Obstacle::incomplete_traits, Plain>();
   } else if constexpr (!std::is_same_v<T, Plain> && holds_tensors<T>) {
     return Found<Obstacle::not_assignable, T>();
   } else if constexpr (LooksLikeTensor<Plain> && !holds_tensors<Plain> &&
@@ -298,7 +298,7 @@ template <class T>
 consteval void explain(Found<Obstacle::none, T> /*found*/) {}
 
 template <class T>
-consteval void explain(Found<Obstacle::half_traits, T> /*found*/) {
+consteval void explain(Found<Obstacle::incomplete_traits, T> /*found*/) {
   require_whole_traits<T>();
 }
 

@@ -29,7 +29,7 @@ void check_part_on(const T& argument, Device device, const nested::Path& path) {
     const auto look = [device](const auto& leaf, const nested::Path& where) {
       nested::check_part_device(0, leaf, device, where);
     };
-    nested::for_each_leaf(nested::undivided(argument), path, look);
+    nested::for_each_leaf(nested::unwrapped(argument), path, look);
   }
 }
 

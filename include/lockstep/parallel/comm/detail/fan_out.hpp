@@ -32,6 +32,11 @@ struct FanOutCopy {
   const Transfer* transfer;
 };
 
+// The first place of a device in a list, or the list's length.
+inline std::size_t first_place_of(Device device, const std::vector<Device>& devices) {
+  return static_cast<std::size_t>(lockstep::detail::find(devices, device) - devices.begin());
+}
+
 // Collects copies from one device to others, which NCCL (lockstep/nccl.hpp) then makes in one
 // collective. Each device is a rank; the source's is the root.
 class FanOutCollective : lockstep::detail::NonCopyable {
@@ -42,9 +47,8 @@ class FanOutCollective : lockstep::detail::NonCopyable {
     if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return;
     if (devices.size() < 2) return;
     std::vector<Device> ranks = devices;
-    auto at = lockstep::detail::find(ranks, source);
-    if (at == ranks.end()) at = ranks.insert(at, source);
-    root_ = static_cast<std::size_t>(at - ranks.begin());
+    root_ = first_place_of(source, ranks);
+    if (root_ == ranks.size()) ranks.push_back(source);
     collectives_ = distributed::detail::collectives_for(ranks);
     size_ = ranks.size();
   }

@@ -43,8 +43,8 @@ inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int
   if (numel(whole) == 0) return {.offset = 0, .width = 0, .rows = 1, .pitch = 0};
   std::int64_t rows = 1;
   std::int64_t inner = 1;
-  for (std::size_t d = 0; d < whole.size(); ++d)
-    (d < dim ? rows : inner) *= d == dim ? 1 : whole[d];
+  for (std::size_t d = 0; d < dim; ++d) rows *= whole[d];
+  for (std::size_t d = dim + 1; d < whole.size(); ++d) inner *= whole[d];
   const std::size_t unit = static_cast<std::size_t>(inner) * element_size(dtype);
   return {.offset = static_cast<std::size_t>(start) * unit,
           .width = static_cast<std::size_t>(size) * unit,

@@ -25,9 +25,9 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast(const Tensor& tensor,
   std::vector<detail::Transfer> transfers;
   std::vector<detail::FanOutCopy> made;
   transfers.reserve(devices.size());
-  bool original_given = false;
+  const std::size_t own = detail::first_place_of(tensor.device(), devices);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] == tensor.device() && !std::exchange(original_given, true)) continue;
+    if (i == own) continue;
     const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
     copies[i] = transfer.allocate(tensor.sizes(), tensor.dtype());
     made.push_back({&tensor, &copies[i], &transfer});
@@ -71,12 +71,10 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
     std::vector<Tensor> buffers;
   };
   std::vector<Target> targets;
-  bool original_given = false;
+  const std::size_t own =
+      tensors.empty() ? devices.size() : detail::first_place_of(tensors[0].device(), devices);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (!tensors.empty() && devices[i] == tensors[0].device() &&
-        !std::exchange(original_given, true)) {
-      continue;
-    }
+    if (i == own) continue;
     const detail::Transfer transfer(devices[i]);
     detail::FlatCopies flat = detail::allocate_groups(
         transfer.stream(), tensors, detail::buffer_groups(tensors, {buffer_size}));

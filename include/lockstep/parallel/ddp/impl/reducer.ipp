@@ -231,7 +231,7 @@ LOCKSTEP_INLINE void Reducer::mark(std::size_t i, State state) {
   if (!bucket) return;
   ReducerBuckets::move_to_current_stream(*bucket);
   if (state == State::unused) {
-    buckets_->stand_in(i);
+    buckets_->put_substitute(i);
   } else if (buckets_->take_gradient(i)) {
     ++log_.num_gradient_copies;
   }
@@ -275,7 +275,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinExchange& exchange, bool joined,
   check_missing(missing, missing_somewhere, joined);
   usage_.set_used_anywhere(ranks);
   for (const std::size_t i : usage_.in_state(State::unused)) {
-    if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
+    if (buckets_->bucket_of(i)) buckets_->resolve_substitute(i, usage_.used_anywhere(i));
   }
   end_pass(first, joined, missing_somewhere);
   if (first && !find_unused_) rebuild(exchange.first_active());

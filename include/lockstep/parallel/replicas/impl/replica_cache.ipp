@@ -30,15 +30,15 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
   const std::lock_guard lock(mutex_);
   forget_if_changed(originals);
   if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
+  if (originals.empty()) return {};
   std::vector<Tensor> result;
   std::vector<Target> targets;
   result.reserve(devices.size() * originals.size());
   targets.reserve(devices.size());
-  bool original_given = false;
+  const std::size_t own = comm::detail::first_place_of(originals[0].device(), devices);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (originals.empty() ||
-        (devices[i] == originals[0].device() && !std::exchange(original_given, true))) {
-      for (const Tensor& original : originals) result.push_back(original);
+    if (i == own) {
+      result.insert(result.end(), originals.begin(), originals.end());
       continue;
     }
     targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
