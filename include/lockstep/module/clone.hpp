@@ -21,16 +21,16 @@
 #include <unordered_set>
 #include <utility>
 
-// Deep copies of modules, and what replicating them shares with these.
+// Deep copies of modules, and the part of copying that replicate shares.
 namespace lockstep {
 
 namespace detail {
 
-// Makes a copy of a module share no module object with the original: gives every std::shared_ptr to
-// what may hold parts of a module that the walk comes by an object of its own, one for each object
-// of the original, so that shared sub-modules stay shared within the copy. Its tensors stay handles
-// on the same tensors, and other objects (a tokenizer, a list of notes, a mutex in a
-// std::shared_ptr, what raw pointers point to) shared, as the copy constructor leaves them.
+// Makes a copy of a module share no module object with the original. Each std::shared_ptr to what
+// may hold parts of a module gets a copy of its object, one per object, so that sub-modules shared
+// in the original are shared in the copy. Tensors stay handles on the same tensors; other objects
+// (a tokenizer or a mutex in a std::shared_ptr, what raw pointers point to) stay shared, as the
+// copy constructor leaves them.
 class UnsharingVisitor {
  public:
   template <class Node>
@@ -59,12 +59,12 @@ class UnsharingVisitor {
  private:
   using Key = std::pair<const void*, std::type_index>;
 
-  // From each object of the original to its copy.
+  // The copy of each of the original's objects.
   std::map<Key, std::shared_ptr<void>> copies_;
 };
 
-// Copies of variables, on the same device: one for each variable. The copies of variables that are
-// the same view of one memory share one memory, too.
+// Copies of variables, on the same device, one per variable. Variables that are the same view of
+// one memory get copies that share memory, too.
 class TensorCopies : NonCopyable {
  public:
   Tensor of(const Tensor& original);
@@ -101,7 +101,7 @@ class CloningVisitor : public UnsharingVisitor {
   }
 
  private:
-  // Throws for a handle that is the original's as well: changing it would change the original.
+  // Throws for a handle that the original has, too: changing it would change the original.
   void check_is_copys_own(const nested::Path& path, const Tensor& handle) const;
 
   std::unordered_set<const Tensor*> originals_;  // the handles of the original
@@ -111,19 +111,19 @@ class CloningVisitor : public UnsharingVisitor {
 
 }  // namespace detail
 
-// A deep copy of the module: training the copy leaves the original as it is, and the other way.
+// Returns a deep copy of the module: training the copy leaves the original as it is, and vice
+// versa.
 //
-// It is made with the copy constructor, which alone would give handles on the same tensors. Then
-// parameters, buffers, sub-modules in std::shared_ptrs and PerReplica values get memory of their
-// own, on the same devices. What is tied in the original is tied in the copy, frozen parameters are
-// frozen, and gradients and hooks are not copied. What the walk over a module does not find stays
-// shared, as the copy constructor leaves it: plain Tensor members, raw pointers, captures of hooks.
+// Parameters, buffers, sub-modules in std::shared_ptrs and PerReplica values get memory of their
+// own, on the same devices. Tied tensors stay tied, frozen parameters stay frozen; gradients and
+// hooks are not copied. Whatever a walk over the module does not find stays shared, as the copy
+// constructor leaves it: plain Tensor members, raw pointers, captures of hooks.
 //
 // **Torch counterpart.** copy.deepcopy(module), without the gradients.
-// **Devices and streams.** The copies are issued to the current streams.
-// **Backward.** Not recorded. The copy's tensors are normal leaves, in inference mode as well.
-// **Threads and exceptions.** As named_parameters, and a ModuleError for a module whose
-// visit_members lists what a pointer points to. A module that cannot be copied does not compile.
+// **Devices and streams.** Copies on the current streams.
+// **Backward.** Not recorded. The copy's tensors are normal leaves, even in inference mode.
+// **Threads and exceptions.** As named_parameters; a ModuleError for a module whose visit_members
+// lists what a pointer points to. A module that cannot be copied does not compile.
 // **Example.** Net average = ls::clone(model.module());
 template <class M>
 M clone(const M& module) {
@@ -137,11 +137,11 @@ M clone(const M& module) {
   }
 }
 
-// A state dict on memory of its own, which training does not change. What `state_dict` returns
-// refers to the module's own tensors or to those of the optimiser's state.
+// Returns a copy of a state dict that training does not change. (What `state_dict` returns refers
+// to the tensors of the module or the optimiser.)
 //
 // **Torch counterpart.** copy.deepcopy(state_dict).
-// **Devices and streams.** On the same devices; the copies are issued to the current streams.
+// **Devices and streams.** On the same devices; copies on the current streams.
 // **Example.** if (accuracy > highest) best = ls::clone(model.state_dict());
 StateDict clone(const StateDict& dict);
 

@@ -13,8 +13,8 @@ namespace lockstep {
 
 namespace detail {
 
-// Whether a class has a member of a given name, overloaded or a template or not: its name then
-// collides in a class that inherits it twice. Final classes cannot be asked in this way.
+// Whether a class has a member of a given name, even overloaded or a template: its name then
+// collides in a class that inherits it twice. Final classes cannot be tested like this.
 struct NamesForward {
   void forward();
 };
@@ -42,16 +42,16 @@ concept HasCallOperator = (detail::Inheritable<M> &&
                            !requires { &detail::CallOperatorProbe<M>::operator(); }) ||
                           (std::is_final_v<M> && requires { &M::operator(); });
 
-// A module: any copyable type with a member function `forward` or an operator(). No base class, no
-// macro, no registration.
+// A module: any copyable type with a member function `forward` or an operator(). It needs no base
+// class, macro or registration.
 //
-// Copying it is cheap, as its tensors are handles: a copy shares them. (A final class is recognised
-// only if its forward is neither overloaded nor a template.)
+// Copying it is cheap: its tensors are handles, which the copy shares. A final class is recognised
+// only if its forward is neither overloaded nor a template.
 //
 // **Torch counterpart.** torch.nn.Module.
 // **Threads and exceptions.** Several threads may call one module at once if its forward changes
-// nothing of it. So it is with the library's layers but for a BatchNorm that is training and the
-// first call of a LazyLinear.
+// nothing in it. That is true of the library's layers, except for a BatchNorm in training mode and
+// the first call of a LazyLinear.
 template <class M>
 concept Module = (HasForward<M> || HasCallOperator<M>)&&std::copy_constructible<M>;
 
@@ -86,7 +86,7 @@ concept PointsToModule = requires(M& pointer) {
       HasCallOperator<std::remove_cvref_t<decltype(*pointer)>>;
 };
 
-// `module.forward(args...)`, and in the second concept `module(args...)`, compiles and returns
+// `module.forward(args...)`, or in the second concept `module(args...)`, compiles and returns
 // something.
 template <class M, class... Args>
 concept ForwardGives = ForwardTakes<M, Args...> &&
@@ -95,7 +95,7 @@ template <class M, class... Args>
 concept CallOperatorGives = CallOperatorTakes<M, Args...> &&
     !std::is_void_v<decltype(std::declval<M&>()(std::declval<Args>()...))>;
 
-// Compiles if M can be called with something; says why not, and what to do, otherwise.
+// Compiles if M can be called; otherwise the message says why not, and what to do.
 template <class M>
 consteval void require_callable() {
   constexpr bool callable = HasForward<M> || HasCallOperator<M>;
@@ -113,8 +113,8 @@ inline constexpr bool is_tuple = false;
 template <class... Args>
 inline constexpr bool is_tuple<std::tuple<Args...>> = true;
 
-// Calls the module: its forward if that takes the arguments, else its operator(). The module need
-// not be copyable, and it may be a function.
+// Calls the module: its forward if that takes the arguments, else its operator(). The module may be
+// a function or a type that cannot be copied.
 //
 // If neither compiles, the messages below are the only ones: the result is then a Tensor, so that
 // no caller fails as well.

@@ -8,16 +8,16 @@
 #include <type_traits>
 #include <utility>
 
-// Functions that run before or after a module's forward. A module here is any struct and keeps no
-// list of them: a hook is a module around the module, which is transparent to names and parameters.
+// Functions that run before or after a module's forward. A module is any struct and has no list of
+// hooks; instead, a hook is a module around it that changes neither names nor parameters.
 namespace lockstep {
 
-// The hook that does nothing.
+// A hook that does nothing.
 struct NoHook {
   void operator()(const auto&... /*arguments*/) const {}
 };
 
-// A module that calls a hook, another module, and another hook; either hook may be NoHook.
+// A module that calls a hook, a module, and another hook. Either hook may be NoHook.
 template <class M, class PreHook, class Hook>
 class HookedModule {
  public:
@@ -73,15 +73,15 @@ class HookedModule {
   Hook hook_;
 };
 
-// The module with `hook(module, arguments, output)` after its forward: `arguments` is a std::tuple
-// of references. What the hook returns, if anything, takes the output's place.
+// Returns the module with `hook(module, arguments, output)` called after its forward. `arguments`
+// is a std::tuple of references. What the hook returns, if anything, replaces the output.
 //
-// A hook is no part of the module: parameters within it are neither found nor moved nor saved.
-// Names of parameters stay as they are. Every replica runs a copy of the hook. The copies share
-// what the hook's closure refers to, which several threads may then use at once.
+// Names of parameters stay the same. The hook is not part of the module: parameters within it are
+// not found, moved or saved. Every replica runs its own copy of the hook, but all copies share what
+// its closure refers to, which several threads may use at once.
 //
 // **Torch counterpart.** Module.register_forward_hook.
-// **Threads and exceptions.** Those of the module and of the hook.
+// **Threads and exceptions.** As the module and the hook.
 // **Example.**
 //   auto layer = ls::register_forward_hook(
 //       ls::nn::Linear{4, 2}, [](const auto&, const auto&, const ls::Tensor& y) { std::cout << y;
@@ -91,8 +91,8 @@ HookedModule<M, NoHook, Hook> register_forward_hook(M module, Hook hook) {
   return {std::move(module), NoHook{}, std::move(hook)};
 }
 
-// The module with `hook(module, arguments)` before its forward. If the hook returns something, that
-// is what forward is called with: the elements of a std::tuple, or the one argument.
+// Returns the module with `hook(module, arguments)` called before its forward. If the hook returns
+// something, forward gets that instead: the elements of a std::tuple, or one argument.
 //
 // **Torch counterpart.** Module.register_forward_pre_hook.
 // **Threads and exceptions.** As register_forward_hook.

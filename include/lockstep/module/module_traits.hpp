@@ -9,19 +9,19 @@
 
 namespace lockstep {
 
-// All that replicate and parallel_apply know of a module of another library, whose parameters no
+// What replicate and parallel_apply need to know of another library's module, whose parameters no
 // walk over its members finds. Specialise it to let such modules take part, as tensor_traits lets
 // tensors.
 //
 // A specialisation has these static members:
 //
 //   forward(const M&, const Args&...)       calls the module; only for arguments that it takes
-//   std::optional<Device> device(const M&)  where its first tensor is, for messages
+//   std::optional<Device> device(const M&)  its first tensor's, for messages
 //
 // and, for replicate:
 //
 //   std::vector<M> replicate(const M&, const std::vector<Device>&, bool detach)
-//                                           as lockstep::replicate, for one device at least
+//                                           as lockstep::replicate, for at least one device
 template <class M>
 struct module_traits;
 

@@ -13,12 +13,12 @@ namespace lockstep {
 
 namespace detail {
 
-// Whether it is a parameter whose shape is not known yet. An absent one is not.
+// Whether the tensor is a parameter whose shape is not known yet. An absent one is not.
 inline bool is_uninitialized(const Tensor& tensor) {
   return tensor.defined() && tensor.impl()->uninitialized;
 }
 
-// A tensor that has neither shape nor elements.
+// A tensor without shape and elements.
 inline Tensor uninitialized_tensor(const TensorOptions& options) {
   const Tensor tensor = empty({0}, options);
   tensor.impl()->uninitialized = true;
@@ -27,22 +27,22 @@ inline Tensor uninitialized_tensor(const TensorOptions& options) {
 
 }  // namespace detail
 
-// A tensor that training changes: a member of this type is found by parameters(), moved by to(),
-// copied by replicate and saved.
+// A tensor that training changes. parameters() finds members of this type, to() moves them,
+// replicate copies them, and state_dict lists them.
 //
-// A handle as every Tensor: copies of a Parameter are the same parameter, so copying a module ties
-// the copy to the original, and two members that are copies of one another are tied. Made from a
-// tensor it is a new leaf on that tensor's memory, and the tensor itself stays as it was. A default
-// Parameter is absent: nothing finds it, as with torch's register_parameter(name, None). A plain
-// Tensor member that was given requires_grad is refused where parameters are asked for.
+// A Parameter is a handle like every Tensor: copies are the same parameter, so a copy of a module
+// is tied to the original, and members that are copies of each other are tied. Made from a tensor,
+// it is a new leaf on that tensor's memory; the tensor itself stays as it was. A default Parameter
+// is absent: nothing finds it, as with torch's register_parameter(name, None). A plain Tensor
+// member that requires grad is refused wherever parameters are asked for.
 //
-// A parameter may be made before its shape is known. Such an uninitialised one has a name, a dtype
-// and a device, and its handle may be passed on, but it has no elements until it is materialised:
-// asking for its shape or elements, as every operation does, is a ModuleError.
+// A parameter whose shape is not known yet is uninitialised: it has a name, a dtype and a device,
+// and its handle may be passed on, but asking for its shape or elements, as every operation does,
+// is a ModuleError until it is materialised.
 //
 // **Torch counterpart.** torch.nn.Parameter, torch.nn.UninitializedParameter.
-// **Threads and exceptions.** A DtypeError for a tensor that is to require gradients and is of no
-// floating-point dtype.
+// **Threads and exceptions.** A DtypeError for a tensor that should require gradients but is not of
+// a floating-point dtype.
 class Parameter : public Tensor {
  public:
   Parameter() = default;
@@ -59,17 +59,17 @@ class Parameter : public Tensor {
     return parameter;
   }
 
-  // Whether it has no shape yet.
+  // Whether the parameter has no shape yet.
   //
   // **Torch counterpart.** torch.nn.parameter.is_lazy.
   bool is_uninitialized() const { return detail::is_uninitialized(*this); }
 
-  // Gives it a shape, and elements without values, in place: every handle on it sees them.
+  // Gives the parameter a shape and uninitialised elements, in place: every handle sees them.
   //
   // **Torch counterpart.** UninitializedParameter.materialize.
   // **Devices and streams.** The memory belongs to the current stream of its device.
-  // **Threads and exceptions.** A ModuleError if it has a shape already, or is absent. Nobody else
-  // may use it at the same time.
+  // **Threads and exceptions.** A ModuleError if it has a shape already or is absent. No other
+  // thread may use it meanwhile.
   void materialize(const Shape& shape) const {
     check<ModuleError>(defined(), "materialize: the parameter is absent");
     check<ModuleError>(is_uninitialized(), "materialize: the parameter is initialized already");
@@ -77,12 +77,12 @@ class Parameter : public Tensor {
   }
 };
 
-// A tensor that belongs to a module's state but is not trained, such as a running mean: moved,
-// copied and saved with the module, and not among parameters().
+// A tensor that belongs to a module's state but is not trained, such as a running mean. It is
+// moved, copied and saved with the module, but is not among parameters().
 //
-// The tensor it is made from is taken as it is, not copied: both handles name one variable. A
-// default Buffer is absent. A plain Tensor member is neither parameter nor buffer: it stays where
-// it is, and copies of the module share it.
+// A Buffer made from a tensor is another handle on the same variable, not a copy. A default Buffer
+// is absent. A plain Tensor member is neither parameter nor buffer: it stays on its device, and
+// copies of the module share it.
 //
 // **Torch counterpart.** torch.nn.Buffer, Module.register_buffer.
 class Buffer : public Tensor {

@@ -16,8 +16,9 @@
 #include <type_traits>
 #include <vector>
 
-// What a module consists of, by name. These take anything whose members can be found: a module, a
-// struct that only holds layers, a std::vector of them. All of that converts to a TensorWalk.
+// What a module consists of, by name. These functions take anything whose members can be found: a
+// module, a struct that only holds layers, a std::vector of them. All of these convert to a
+// TensorWalk.
 namespace lockstep {
 
 template <class T>
@@ -32,49 +33,48 @@ using NamedBuffer = Named<Buffer>;
 
 namespace detail {
 
-// The parameters and buffers, in the order in which a walk meets them.
+// All parameters and buffers, in the order in which a walk meets them.
 std::vector<Tensor> tensors_of(const TensorWalk& module);
 
-// Throws a ModuleError that names the first plain leaf (a member that is a leaf and requires grad,
-// but is no Parameter, so that training would not find it), or else the first uninitialised
-// parameter or buffer, which the module's `user` cannot use.
+// Throws a ModuleError that names the first plain leaf (a Tensor member that requires grad but is
+// no Parameter, so that training would miss it), or else the first uninitialised parameter or
+// buffer, which `user` cannot use.
 void check_parameters(const TensorWalk& module, const char* user = "DataParallel");
 
 }  // namespace detail
 
-// The module's parameters with their names, in the order of declaration.
+// Returns the module's parameters with their names, in the order of declaration.
 //
-// Tied parameters (the same tensor under several names) are listed once, under the first; absent
-// ones and null pointers are left out. The entries are handles: they stay the module's parameters.
+// The entries are handles on the module's parameters. Tied parameters (one tensor under several
+// names) are listed once, under the first; absent ones and null pointers are left out.
 //
 // **Torch counterpart.** Module.named_parameters, which lists a module's own parameters before
-// those of its sub-modules: where one is declared behind a sub-module the order differs, and so do
-// the places by which an optimiser's state knows them.
+// those of its sub-modules. If one is declared after a sub-module, the order differs, and so do the
+// indices by which an optimiser's state knows them.
 // **Threads and exceptions.** A ModuleError for a map key that cannot be part of a name, for a
-// pointer to a base class of the module that it holds, and for a plain Tensor that requires grad
-// and is a leaf: it would be left out. torch leaves it out. Activations that forward keeps are no
-// leaves.
+// pointer to a base class of the module behind it, and for a plain Tensor that requires grad and is
+// a leaf, which torch would silently leave out. (Activations that forward keeps are not leaves.)
 // **Example.** for (const auto& [name, parameter] : named_parameters(net)) { ... }
 std::vector<NamedParameter> named_parameters(const detail::TensorWalk& module);
 
-// The module's buffers with their names, listed as named_parameters lists parameters.
+// Returns the module's buffers with their names, listed as named_parameters lists parameters.
 //
 // **Torch counterpart.** Module.named_buffers.
 std::vector<NamedBuffer> named_buffers(const detail::TensorWalk& module);
 
-// The module's parameters as named_parameters lists them, without the names.
+// Returns the module's parameters as named_parameters lists them, without names.
 //
 // **Torch counterpart.** Module.parameters.
 // **Threads and exceptions.** As named_parameters.
 std::vector<Parameter> parameters(const detail::TensorWalk& module);
 
-// The module's buffers as named_buffers lists them, without the names.
+// Returns the module's buffers as named_buffers lists them, without names.
 //
 // **Torch counterpart.** Module.buffers.
 std::vector<Buffer> buffers(const detail::TensorWalk& module);
 
 // Calls `visitor(const std::string& path, module&)` for the module (path "") and every module
-// within it, the outer before the inner. One that several std::shared_ptrs own is visited once.
+// within it, outer before inner. One that several std::shared_ptrs own is visited once.
 //
 // **Torch counterpart.** Module.named_modules.
 template <class M, class Visitor>
@@ -88,8 +88,8 @@ void for_each_module(M& module, Visitor&& visitor) {
   });
 }
 
-// Sets the member `bool training` of the module and of everything within it that has one: a public
-// member, or one that the type's visit_members gives. None of them is const.
+// Sets the member `bool training` of the module and of everything within it that has one, as a
+// public member or listed by visit_members. None of these may be const.
 //
 // **Torch counterpart.** Module.train.
 template <class M>
@@ -116,7 +116,7 @@ void train(M& module, bool on = true) {
   detail::walk_module(module, set_training);
 }
 
-// Sets the members `bool training` that `train` sets to false.
+// Sets to false the members that `train` sets.
 //
 // **Torch counterpart.** Module.eval.
 template <class M>
@@ -126,25 +126,25 @@ void eval(M& module) {
 
 // Drops the gradients of all parameters: grad() is undefined until the next backward.
 //
-// Inside the forward of a replica it has no effect, and a warning says so: a replica's parameters
-// are results of an operation, whose gradients are the original's.
+// It has no effect, and warns, inside a replica's forward: a replica's parameters are results of an
+// operation, whose gradients belong to the original.
 //
 // **Torch counterpart.** Module.zero_grad (with its default set_to_none = true).
 void zero_grad(const detail::TensorWalk& module);
 
 // Moves all parameters, with their gradients, and all buffers to `device`, in place: every handle
-// on them sees the move, so that an optimiser made earlier stays valid.
+// sees the move, so an optimiser made earlier stays valid.
 //
-// Tied tensors stay tied, and what is moved is contiguous. Plain Tensor members stay where they
-// are.
+// Tied tensors stay tied, and what is moved becomes contiguous. Plain Tensor members stay where
+// they are.
 //
 // **Torch counterpart.** Module.to(device), which keeps channels_last.
-// **Devices and streams.** The copies are issued to the current streams (see copy_into).
-// **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
-// **Threads and exceptions.** As named_parameters, and of what is elsewhere a ValueError for a
-// sparse tensor, an AutogradError for one that is no leaf (as in a replica), and a ShapeError,
-// DtypeError or DeviceError for a gradient that does not fit its tensor. All or nothing: then, or
-// if memory runs out, everything is where it was.
+// **Devices and streams.** Copies on the current streams (see copy_into).
+// **Backward.** Not recorded. Do not call backward through a graph recorded before.
+// **Threads and exceptions.** As named_parameters; and, for tensors on other devices, a ValueError
+// for a sparse one, an AutogradError for one that is no leaf (as in a replica), and a ShapeError,
+// DtypeError or DeviceError for a gradient that does not fit. After an exception, or if memory runs
+// out, nothing has moved.
 void to(const detail::TensorWalk& module, Device device);
 
 }  // namespace lockstep

@@ -29,30 +29,29 @@ struct IgnoreMember {
 //     visit("bias", self.bias);
 //   }
 //
-// The hook is public and may list private members. It lists a member `bool training`, too, if that
-// is private, and a pointer itself, not what it points to: clone and replicate give a copy of the
-// module an object of its own there. A derived class inherits its base's hook: if it has members of
-// its own it declares the hook again and calls Base::visit_members(self, visit) in it.
-// Nothing warns of a hook that was not declared again: C++20 tells neither which class a name was
-// found in nor what a class with constructors adds to its bases.
+// The hook is public and may list private members, such as a private `bool training`. It lists a
+// pointer itself, not what it points to, so that clone and replicate can replace the object. A
+// derived class with members of its own must declare the hook again and call
+// Base::visit_members(self, visit) in it; nothing warns if it does not, since C++20 cannot detect
+// it.
 template <class T>
 concept HasVisitMembers = std::is_class_v<T> && requires(T& self, const T& const_self) {
   std::remove_const_t<T>::visit_members(self, detail::IgnoreMember{});
   std::remove_const_t<T>::visit_members(const_self, detail::IgnoreMember{});
 };
 
-// T's members can be found without its help: a plain aggregate of at most 64 members, none of them
-// in a base class, none a reference.
+// T's members can be found without its help: T is a plain aggregate of at most 64 members, none of
+// them in a base class or a reference.
 template <class T>
 concept Reflectable = detail::is_reflectable<std::remove_const_t<T>>;
 
 // Calls `visitor(std::string_view name, Member& member)` for every member of `object`, in the order
-// of declaration (or of the hook).
+// of declaration, or of the hook if T has one.
 //
-// By the type's hook if it has one, by reflection otherwise; a type that has neither a hook nor is
-// Reflectable is refused with the reason. The members are const if `object` is. A member that is
-// itself const, or a C array, is passed as it is. The names live as long as the program, if those
-// of the hook do.
+// A type that neither has a hook nor is Reflectable does not compile, and the message says why.
+// Members are const if they or `object` are; a C array is passed as it is. The names live as long
+// as the program if the hook's do.
+//
 // **Example.** for_each_member(linear, [](std::string_view name, auto& member) { ... });
 template <class T, class Visitor>
 void for_each_member(T& object, Visitor&& visitor) {
@@ -80,8 +79,8 @@ concept HasTraining = requires(T& module) {
 
 }  // namespace detail
 
-// T is a module around another one and adds nothing to its names: a walk visits T, and then the
-// other one under T's own path. It has
+// T is a module around another one and adds nothing to its names: a walk visits T, then the other
+// one under the same path. T has
 //
 //   template <class Self>
 //   static auto& wrapped_module(Self& self) { return self.module_; }  // Self may be const

@@ -24,9 +24,8 @@
 
 namespace lockstep::detail {
 
-// Refuses a plain Tensor that requires grad and is a leaf: it was meant to be trained, and nothing
-// does so. A tensor that requires grad as the result of an operation, such as an activation that
-// forward keeps, is no leaf.
+// Refuses a plain Tensor that requires grad and is a leaf: it should be trained, but nothing would
+// train it. The result of an operation, such as an activation that forward keeps, is no leaf.
 inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, TensorKind kind) {
   if (kind != TensorKind::plain || !tensor.defined()) return;
   if (!tensor.requires_grad() || !tensor.is_leaf()) return;
@@ -37,7 +36,7 @@ inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, 
 }
 
 LOCKSTEP_INLINE void check_parameters(const TensorWalk& walk, const char* user) {
-  std::optional<std::string> uninitialized;  // the name of the first, "" where it is the module
+  std::optional<std::string> uninitialized;  // the first one's name; "" is the module itself
   walk.for_each_with_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     check_no_plain_leaf(path, tensor, kind);
     if (kind == TensorKind::plain || !is_uninitialized(tensor)) return;
@@ -52,8 +51,7 @@ template <class T>
 inline constexpr TensorKind kind_of =
     std::is_same_v<T, Parameter> ? TensorKind::parameter : TensorKind::buffer;
 
-// Every tensor of type T, Parameter or Buffer, once, under its first name; absent ones are left
-// out.
+// Every tensor of type T (Parameter or Buffer) once, under its first name, without absent ones.
 template <class T>
 std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
   std::vector<Named<T>> result;
@@ -66,10 +64,10 @@ std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
   return result;
 }
 
-// Whether two of the handles refer to one variable.
+// Whether two of the handles refer to the same variable.
 template <class T>
 bool has_duplicates(const std::vector<T>& handles) {
-  constexpr std::size_t kFew = 16;  // comparing these with each other costs less than sorting them
+  constexpr std::size_t kFew = 16;  // comparing so few with each other costs less than sorting
   if (handles.size() <= kFew) {
     for (std::size_t i = 0; i < handles.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
@@ -85,8 +83,8 @@ bool has_duplicates(const std::vector<T>& handles) {
   return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
 }
 
-// named_tensors without the names; all parameters and buffers if T is Tensor. Each step of training
-// asks for it, so nothing is allocated for names.
+// named_tensors without the names; all parameters and buffers if T is Tensor. Every training step
+// calls it, so it allocates no names.
 template <class T>
 std::vector<T> tensors_of_type(const TensorWalk& walk) {
   constexpr std::size_t kUsual = 8;

@@ -25,7 +25,7 @@
 
 namespace lockstep::detail {
 
-// Every handle on a parameter or buffer under every name it has; absent ones are left out.
+// Every handle on a parameter or buffer, under every name it has, without absent ones.
 inline StateDict state_handles(const TensorWalk& walk) {
   StateDict result;
   const auto list = [&](const nested::Path& path, const Tensor& tensor, TensorKind /*kind*/) {
@@ -48,25 +48,25 @@ inline std::string without_module_parts(std::string_view name) {
   return result;
 }
 
-// What torch's normalisations did not save before its version 0.4.1. No result of lockstep's
+// torch's normalisation layers did not save this before version 0.4.1. No result of lockstep
 // depends on it.
 inline bool may_be_missing(std::string_view name) {
   constexpr std::string_view kCount = "num_batches_tracked";
   return name == kCount || name.ends_with(".num_batches_tracked");
 }
 
-// The module's names, found by those of a dict, which may have other parts "module" in them.
+// Finds the module's names by those of a dict, which may contain other parts "module".
 class TargetNames {
  public:
   explicit TargetNames(const StateDict& targets) {
     for (const NamedTensor& target : targets) {
       exact_.insert(target.name);
       const auto [known, added] = plain_.emplace(without_module_parts(target.name), target.name);
-      if (!added) known->second = {};  // it is ambiguous, and stands for none
+      if (!added) known->second = {};  // ambiguous: matches none
     }
   }
 
-  // The module's name that `name` stands for; `name` itself if there is none.
+  // The module's name that matches `name`; `name` itself if there is none.
   std::string_view find(std::string_view name) const {
     if (exact_.contains(name)) return name;
     const auto found = plain_.find(without_module_parts(name));
@@ -78,10 +78,10 @@ class TargetNames {
   std::map<std::string, std::string_view> plain_;
 };
 
-// Makes each target hold its source's values; an uninitialised one takes over the source's shape.
+// Gives each target its source's values; an uninitialised one also takes over the shape.
 inline void copy_values(std::vector<std::pair<Tensor, Tensor>> targets_and_sources) {
-  // What needs memory comes before the first change; so does reading what a change would overwrite,
-  // since a source may be another one's target.
+  // Whatever needs memory is done before the first change, and so is reading what a change would
+  // overwrite, since a source may be another one's target.
   std::unordered_set<const Storage*> overwritten;
   for (const auto& [target, source] : targets_and_sources) {
     overwritten.insert(target.impl()->storage.get());

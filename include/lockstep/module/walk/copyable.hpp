@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
-// Which modules can be copied. std::copy_constructible is not enough: std::vector and its like, and
-// so a struct that has one, claim to be copyable whatever they hold, and fail when they are copied.
+// Decides which modules can be copied. std::copy_constructible is not enough: std::vector and its
+// like, and structs that hold one, claim to be copyable whatever they hold, and fail when copied.
 namespace lockstep::detail {
 
 template <class T, class... Outer>
@@ -23,7 +23,7 @@ template <class... T, class... Outer>
 inline constexpr bool all_copyable<std::tuple<T...>, Outer...> =
     (find_copyable<std::remove_cvref_t<T>, Outer...>() && ...);
 
-// `Outer` are the classes around T. A member that leads back to one of them adds nothing.
+// `Outer` are the classes around T; a member that leads back to one of them adds nothing.
 template <class T, class... Outer>
 consteval bool find_copyable() {
   constexpr NodeKind kind = node_kind<T>;

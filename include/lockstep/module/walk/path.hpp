@@ -13,7 +13,7 @@ namespace lockstep::detail::nested {
 // The name of a child that has none: what an optional or a variant holds.
 struct Unnamed {};
 
-// Where in a structure or module a walk is, as a list of steps on the stack. Nothing is allocated
+// A walk's place in a structure or module, as a list of steps on the stack. Nothing is allocated
 // until somebody asks for a text.
 class Path {
  public:
@@ -22,20 +22,19 @@ class Path {
   Path(const Path& parent, std::size_t index) : parent_(&parent), index_(index) {}
   Path(const Path& parent, Unnamed /*child*/) : Path(parent) {}
 
-  // args[1].mask
+  // The path as messages name it: args[1].mask
   //
-  // Made without a std::ostream, which is slow: a plan keeps the text of a path for each call's
-  // arguments.
+  // Avoids std::ostream, which is slow: each call's plan makes a path's text.
   std::string text() const { return joined(true); }
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
     return out << path.text();
   }
 
-  // The same as a module's tensors are named: layers.1.weight
+  // The path as a module's tensors are named: layers.1.weight
   std::string name() const { return joined(false); }
 
  private:
-  // The steps from the root to this one, indices in brackets or as names are.
+  // The steps from the root to this one, with indices in brackets or like names.
   std::string joined(bool brackets) const {
     std::string steps = parent_ ? parent_->joined(brackets) : std::string();
     const bool is_index = name_.data() == nullptr;

@@ -9,37 +9,37 @@
 #include <type_traits>
 #include <utility>
 
-// Members of a plain aggregate, found without macros and without a base class.
+// Finds the members of a plain aggregate, without macros and without a base class.
 //
-// How many there are: T{a, b, c} compiles if, and only if, T has at least three members (and the
-// rest can be left out). So initialisers that convert to anything are added until one too many.
-// Where they are: a structured binding of that many names. What they are called: a compiler prints
-// a template argument in __PRETTY_FUNCTION__, and the address of a member is printed with its name.
+// How many there are: T{a, b, c} compiles if and only if T has at least three members (and the rest
+// can be left out), so it tries ever more initialisers that convert to anything. Where they are: a
+// structured binding of that many names. What they are called: compilers print the address of a
+// member in __PRETTY_FUNCTION__ with the member's name.
 //
-// A wrong count cannot go unnoticed: a structured binding compiles only with the exact number of
-// names. What cannot be counted is refused by require_reflectable() with the remedy.
+// A wrong count is always noticed, since a structured binding needs the exact number of names.
+// require_reflectable() refuses what cannot be counted, and says what to do.
 namespace lockstep::detail {
 
-// The most members a reflected aggregate may have; each element of a C array counts for the second.
+// The most members of a reflected aggregate, and the most with each element of a C array counted.
 inline constexpr std::size_t kMaxMembers = 64;
 inline constexpr std::size_t kMaxInitializers = 128;
 
-// Converts to anything. The conversion is const so that a converting constructor template of the
-// target (std::any, std::optional) is the better match for the non-const initialiser, rather than
-// an equally good one.
+// Converts to anything. The conversion is const so that it loses against, rather than ties with, a
+// converting constructor template of the target (std::any, std::optional), as the initialiser is
+// not.
 struct AnyInit {
   explicit AnyInit(std::size_t index);
   template <class T>
   operator T() const;
 };
 
-// Converts to nothing: only what takes everything takes it.
+// Converts to nothing: only a type that takes anything takes it.
 struct NoInit {
   explicit NoInit(std::size_t index);
 };
 
-// Converts to the base classes of T only, maybe only to those that are empty. A base of an
-// aggregate is initialised like a member.
+// Converts only to base classes of T, or only to the empty ones. An aggregate's base is initialised
+// like a member.
 template <class T, bool empty_ones = false>
 struct BaseInit {
   explicit BaseInit(std::size_t index);
@@ -88,10 +88,10 @@ inline constexpr bool takes_nested =
     initializable_nested<T, std::make_index_sequence<before>, std::make_index_sequence<inside>,
                          std::make_index_sequence<after>>;
 
-// The most initialisers that T takes, or kMaxInitializers + 1 if there are more or none is found.
-// A member that has no default constructor makes all shorter lists fail, so the search goes past
-// failures until the first success. A C array of such members also makes the lists fail that end
-// within it, so it goes on for a few more behind each success.
+// The most initialisers that T takes; kMaxInitializers + 1 if it takes more, or none can be found.
+// A member without default constructor makes all shorter lists fail, so the search continues until
+// the first success; a C array of such members makes lists fail that end within it, so it continues
+// a little after each success, too.
 template <class T, std::size_t n = 0, std::size_t best = kMaxInitializers + 1>
 consteval std::size_t count_initializers() {
   constexpr std::size_t look_ahead = 8;
@@ -107,15 +107,14 @@ consteval std::size_t count_initializers() {
   }
 }
 
-// How many of T's n initialisers the element at `at` takes: one, or as many as a C array has
-// elements, because braces inside an initialiser may be left out. Braces for an array of k leave
-// room for exactly n - at - k initialisers behind them; for every other member, whatever its
-// constructors accept, they leave room for n - at - 1.
+// How many of T's n initialisers the element at `at` takes: one, or a C array's number of elements,
+// because inner braces may be left out. Braces for an array of k leave room for exactly n - at - k
+// initialisers after them; for every other member they leave room for n - at - 1.
 template <class T, std::size_t n, std::size_t at, std::size_t k = 1>
 consteval std::size_t initializers_of_member() {
   if constexpr (k == 1) {
-    // Most members take {}: what else they take is not asked, since a std::vector that is given an
-    // element is compiled with the copying of elements.
+    // Most members take {}. Nothing else is tried then: giving a std::vector an element would
+    // compile the copying of elements.
     if constexpr (takes_nested<T, at, 0, n - at - 1>) {
       return 1;
     } else if constexpr (takes_nested<T, at, 1, n - at - 1>) {
@@ -141,7 +140,7 @@ consteval std::size_t count_members_from() {
   }
 }
 
-// How many of T's n initialisers are for base classes.
+// The number of T's n initialisers that are for base classes.
 template <class T, std::size_t n, std::size_t k = 0>
 consteval std::size_t count_bases() {
   if constexpr (k == n) {
@@ -191,7 +190,7 @@ inline constexpr Members members_of = find_members<std::remove_cv_t<T>>();
 template <class T>
 inline constexpr bool is_reflectable = members_of<T>.reflection == Reflection::possible;
 
-// Compiles if T's members can be found; says why not, and what to do, otherwise.
+// Compiles if T's members can be found; otherwise the message says why not, and what to do.
 template <class T>
 consteval void require_reflectable() {
   constexpr Reflection reflection = members_of<T>.reflection;
@@ -220,9 +219,9 @@ consteval void require_reflectable() {
 template <class T>
 inline constexpr std::size_t member_count = members_of<T>.count;
 
-// References to all members in the order of their declaration: a tuple of M& (const M& if `object`
-// is const). A compiler error here about the number of names means a bit-field, an anonymous union,
-// or a member that nothing converts to: declare visit_members.
+// References to all members in the order of declaration: a tuple of M& (const M& if `object` is
+// const). A compiler error here about the number of names means a bit-field, an anonymous union, or
+// a member that nothing converts to: declare visit_members.
 template <class T>
 constexpr auto tie_members(T& object) {
   require_reflectable<std::remove_cv_t<T>>();
@@ -289,15 +288,15 @@ struct NameProbe {
   int lockstep_second;
 };
 
-// "... lockstep_first)}]": what stands behind the name, the same for every member.
+// What follows the name, such as ")}]": the same for every member.
 inline constexpr std::size_t kSignatureTail = [] {
   constexpr std::string_view name = "lockstep_first";
   constexpr std::string_view text = signature_of_member<NameProbe, 0>();
   return text.size() - text.rfind(name) - name.size();
 }();
 
-// nvcc's front end prints all members of the tie, one behind the other, instead of the one that is
-// asked for: "...lockstep_object.lockstep_first.lockstep_second) -2)}]".
+// nvcc's front end prints all members of the tie instead of the requested one:
+// "...lockstep_object.lockstep_first.lockstep_second) -2)}]".
 inline constexpr bool kSignatureNamesAll =
     signature_of_member<NameProbe, 0>().find("lockstep_second") != std::string_view::npos;
 

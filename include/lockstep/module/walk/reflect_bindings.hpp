@@ -15,7 +15,7 @@ namespace lockstep::detail {
     auto& [__VA_ARGS__] = object; \
     return std::tie(__VA_ARGS__); \
   }
-// Names, with a comma behind each: 8 that begin with x, and the first 16, 32 and 48.
+// Names, each followed by a comma: 8 that begin with x, and the first 16, 32 and 48.
 #define LOCKSTEP_8(x) x##0, x##1, x##2, x##3, x##4, x##5, x##6, x##7,
 #define LOCKSTEP_16 LOCKSTEP_8(a) LOCKSTEP_8(b)
 #define LOCKSTEP_32 LOCKSTEP_16 LOCKSTEP_8(c) LOCKSTEP_8(d)

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-// State dicts of objects that are no modules, such as optimisers. Numbers are tensors of one
-// element in them, so that a file of tensors can hold all of it.
+// State dicts of objects that are no modules, such as optimisers. Numbers in them are tensors of
+// one element, so that a file of tensors can hold everything.
 namespace lockstep::detail {
 
 template <Element T>
@@ -29,15 +29,14 @@ NamedTensor named_number(std::string name, T value) {
   return {std::move(name), scalar_tensor(value)};
 }
 
-// Reads the entries of a state dict. It collects what is missing, what does not fit and what nobody
-// has asked for, and `finish` throws one error that lists it all: the caller changes nothing
-// before.
+// Reads the entries of a state dict. It collects what is missing, does not fit, or is never read,
+// and `finish` throws one error that lists everything; so the caller changes nothing before that.
 class StateReader {
  public:
-  // The message begins with `what`, which has to outlive the reader.
+  // The message begins with `what`, which must outlive the reader.
   StateReader(std::string_view what, const StateDict& dict);
 
-  // The number of this name. If the dict has no such number, the reader notes that and returns 0.
+  // The number of this name. If the dict has none, notes that and returns 0.
   template <Element T>
   T number(const std::string& name) {
     const Tensor tensor = take(name);
@@ -49,19 +48,18 @@ class StateReader {
     return *contiguous_on_host(tensor).const_data_ptr<T>();
   }
 
-  // The number of this name, of i64 or, as torch counts an optimiser's steps, of f32. It counts
-  // what may go on: one that is negative, or so large that it could not go on for long, does not
-  // fit.
+  // The count of this name, of i64 or, as torch counts an optimiser's steps, of f32. It does not
+  // fit if it is negative or so large that counting could not continue.
   std::int64_t count(const std::string& name);
 
-  // Whether an entry whose name begins with `prefix` has not been read yet.
+  // Whether an entry whose name begins with `prefix` is still unread.
   bool has_any(const std::string& prefix) const;
 
-  // A copy of the tensor of this name, with the dtype and device of `like`. If the dict has no such
-  // tensor of the shape of `like`, the reader notes that and returns an undefined one.
+  // A copy of the tensor of this name, with the dtype and device of `like`. If the dict has none of
+  // the shape of `like`, notes that and returns an undefined one.
   Tensor copy(const std::string& name, const Tensor& like);
 
-  // Reads the list of this name. If it does not have `count` entries, the reader notes that.
+  // Reads the list of this name. If it does not have `count` entries, notes that.
   void expect_indices(const std::string& name, std::size_t count);
 
   void misfit(const std::string& name, std::string_view why);
@@ -70,8 +68,8 @@ class StateReader {
   void finish() const;
 
  private:
-  // The tensor of this name. If the dict has none, or one that is not initialised or is sparse,
-  // notes that and returns an undefined one.
+  // The tensor of this name. If there is none, or it is uninitialised or sparse, notes that and
+  // returns an undefined one.
   Tensor take(const std::string& name);
 
   std::string_view what_;

@@ -22,9 +22,9 @@
 #include <variant>
 #include <vector>
 
-// The grammar of nested values: which types are structures, what their children are, and how to get
-// to them. Whatever goes through values rests on it: the walk over a module, scatter and gather,
-// prefetch and collate. Another container of one of these forms takes part by its specialisation of
+// Defines nested values: which types are structures, what their children are, and how to reach
+// them. Everything that goes through values builds on it: the walk over a module, scatter and
+// gather, prefetch and collate. Another container of one of these forms takes part by specialising
 // `Structure`, and in collate by an overload of collate_children, which says what its batch is.
 namespace lockstep::detail::nested {
 
@@ -67,8 +67,8 @@ struct Structure<std::optional<T>> : StructureOf<Form::optional, T> {};
 template <class... T>
 struct Structure<std::variant<T...>> : StructureOf<Form::variant, T...> {};
 
-// A plain struct whose fields can be found by reflection. The library's own handles are none, and
-// neither is a module or functor: its tensors have no rows of a batch.
+// A plain struct whose fields can be found by reflection, but not one of the library's own handles,
+// nor a module or functor, whose tensors are not rows of a batch.
 template <class T>
 concept StructLike = std::is_class_v<T> && std::is_aggregate_v<T> && !HasForward<T> &&
                      !HasCallOperator<T> && Reflectable<T>;
@@ -84,7 +84,7 @@ template <class T>
 inline constexpr Form form_of = find_form<T>();
 
 // The steps from a structure to its children. `step(other)` is the same child of another value of
-// this structure, which has to have it.
+// this structure, which must have it.
 template <std::size_t i>
 struct Element {
   auto& operator()(auto& tuple) const { return std::get<i>(tuple); }
@@ -110,8 +110,8 @@ struct Held {
   auto& operator()(auto& optional) const { return *optional; }
 };
 
-// The entries of a map in the order that its type has or, if that has none, or each map its own, in
-// that of their keys, so that two maps with the same keys are walked alike.
+// The entries of a map, in an order that is the same for all maps with the same keys: the map's own
+// if its type determines that, else that of the keys.
 template <class Map>
 auto sorted_entries(Map& map) {
   std::vector<decltype(&*map.begin())> entries;
@@ -133,9 +133,9 @@ std::string key_text(const Key& key) {
   }
 }
 
-// Calls `visit(name, child, step)` for each child of `value`, in an order that depends on the
-// structure alone. `name` is an index, a std::string_view of a key or of a member's name, or
-// Unnamed. The children are const if `value` is.
+// Calls `visit(name, child, step)` for each child of `value`, in an order that depends only on the
+// structure. `name` is an index, a std::string_view of a key or of a member's name, or Unnamed.
+// Children are const if `value` is.
 template <class T, class Visit>
 void for_each_child(T& value, const Visit& visit) {
   using Plain = std::remove_const_t<T>;

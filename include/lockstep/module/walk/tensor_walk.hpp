@@ -21,11 +21,9 @@ concept ListOfTensors =
                             std::same_as<typename M::value_type, Named<Tensor>> ||
                             std::same_as<typename M::mapped_type, Tensor>);
 
-// A module of any type, for functions that need only its parameters and buffers. Any module
-// converts to one, so such functions are no templates: the walk over a type of module is compiled
-// once for all of them.
-//
-// It refers to the module, which outlives it.
+// A module of any type, for functions that need only its parameters and buffers. Every module
+// converts to one, so such functions are no templates, and the walk over a type of module is
+// compiled once for all of them. The module must outlive it.
 class TensorWalk {
  public:
   template <class M>
@@ -36,15 +34,14 @@ class TensorWalk {
         "Parameter and no Buffer");
   }
 
-  // Calls `fn(const nested::Path&, const Tensor&, TensorKind)` for every Parameter and Buffer,
-  // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
-  // Buffer.
+  // Calls `fn(const nested::Path&, const Tensor&, TensorKind)` for every Parameter and Buffer, even
+  // absent ones.
   void for_each(TensorVisitor::Function fn, SharedNodes shared_nodes = SharedNodes::once) const {
     walk_(module_, {fn}, shared_nodes);
   }
 
-  // The same, and also for each plain Tensor that is a member, or in a container that is a member,
-  // as TensorKind::plain: these are no part of the module.
+  // The same, but also calls it, with TensorKind::plain, for each plain Tensor that is a member or
+  // in a container member. These are not part of the module.
   void for_each_with_plain(TensorVisitor::Function fn) const {
     walk_(module_, {fn, true}, SharedNodes::once);
   }

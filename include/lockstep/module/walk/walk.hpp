@@ -22,19 +22,19 @@
 
 namespace lockstep::detail {
 
-// What a walk does with an object that several std::shared_ptrs of the module own: `once` visits it
-// under its first name only, `under_every_name` under each (but never inside itself, so that a walk
-// over a cycle ends).
+// How a walk treats an object that several std::shared_ptrs of the module own: `once` visits it
+// under its first name, `under_every_name` under each (but never inside itself, so that a walk over
+// a cycle ends).
 enum class SharedNodes { once, under_every_name };
 
 // Walks over the members of a module, depth first in the order of declaration.
 //
-// `visitor(const nested::Path& path, node&)` is called for every Parameter and Buffer, and for
-// every class whose members are walked, before its members. A visitor that has `shared(slot)` gets
-// every non-null std::shared_ptr to what may hold module parts first, and may replace it; one that
-// has `plain(path, tensor)` gets every plain Tensor, if its `sees_plain` says so. Nodes are const
-// where the module or an owner on the way is. Names are torch's: member names, indices and map
-// keys, joined with dots; pointers, optional and variant add nothing.
+// Calls `visitor(const nested::Path& path, node&)` for every Parameter and Buffer, and for every
+// class whose members are walked, before its members. A visitor with `shared(slot)` first gets
+// every non-null std::shared_ptr to what may hold module parts, and may replace it; one with
+// `plain(path, tensor)` gets every plain Tensor if its `sees_plain` is true. Nodes are const if the
+// module or an owner on the way is. Names are torch's: member names, indices and map keys, joined
+// by dots; pointers, optional and variant add nothing.
 template <class Visitor>
 class Walker {
  public:
@@ -80,7 +80,8 @@ class Walker {
     }
   }
 
-  // Leaves out a node that is no part of the module. The visitor may see the plain tensors in it.
+  // Skips a node that is not part of the module, except that the visitor may see plain tensors in
+  // it.
   template <class T>
   void skip_node(const nested::Path& path, T& node) {
     using Plain = std::remove_const_t<T>;
@@ -107,7 +108,7 @@ class Walker {
     }
   }
 
-  // Throws unless a pointer leads to all of the object, and not to a base class.
+  // Throws if a pointer leads to a base class of the object.
   template <class T>
   static void require_whole(const nested::Path& path, T& owned) {
     if constexpr (std::is_polymorphic_v<T> && !std::is_final_v<T>) {
@@ -165,11 +166,11 @@ class Walker {
 
   Visitor& visitor_;
   const SharedNodes shared_nodes_;
-  std::set<Seen> seen_;  // objects of shared_ptrs that were visited (for every name: are being)
+  std::set<Seen> seen_;  // objects of shared_ptrs visited so far (under_every_name: being visited)
 };
 
 // The visitor of walks that only look at tensors: calls `fn(path, tensor, kind)` for each parameter
-// and buffer, and for each plain Tensor, too, if it `sees_plain` (see TensorWalk).
+// and buffer and, if it `sees_plain`, for each plain Tensor (see TensorWalk).
 enum class TensorKind { parameter, buffer, plain };
 
 struct TensorVisitor {
@@ -191,9 +192,9 @@ struct TensorVisitor {
   }
 };
 
-// Walks over `module`. Its type has to be clearer than a member's: since it is meant to be a
-// module, it is refused also if nobody can tell whether it holds parameters (a lambda that captures
-// more than numbers and pointers, a std::function).
+// Walks over `module`. Unlike a member, it is meant to be a module, so it is also refused if nobody
+// can tell whether it holds parameters (a lambda that captures more than numbers and pointers, a
+// std::function).
 template <class M, class Visitor>
 void walk_module(M& module, Visitor&& visitor, SharedNodes shared_nodes = SharedNodes::once) {
   if constexpr (walkable<M>) {

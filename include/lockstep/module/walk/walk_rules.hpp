@@ -17,21 +17,21 @@
 
 // What the walk over a module's members does with each type.
 //
-// - Parameter, Buffer: found.
-// - A module around another one (HasWrappedModule): the other one, under the same name.
-// - A type with the hook, or a plain aggregate, module or not: its members are walked.
-// - std::unique_ptr, std::shared_ptr, std::optional, std::variant: what they hold, if anything.
-// - std::pair, std::tuple, std::array, C arrays, std::vector and other sequences, maps: elements.
-// - Anything else is left alone, as it cannot hold a parameter that anybody could know of: numbers,
-//   strings, a plain Tensor, std::weak_ptr (it leads back to what owns this), std::function and
-//   std::any (they do not show what they hold), other classes without a hook.
+// - Parameter, Buffer: visits it.
+// - A module around another one (HasWrappedModule): walks the other one, under the same name.
+// - A type with the hook, or a plain aggregate, module or not: walks its members.
+// - std::unique_ptr, std::shared_ptr, std::optional, std::variant: walks what they hold.
+// - std::pair, std::tuple, std::array, C arrays, std::vector and other sequences, maps: walks the
+//   elements.
+// - Anything else: skips it, since nobody could know of a parameter in it: numbers, strings, a
+//   plain Tensor, std::weak_ptr (it leads back to an owner), std::function and std::any (they do
+//   not show what they hold), other classes without a hook.
 //
-// A type that cannot be walked and yet must be a module is refused, so that its parameters are not
-// silently lost: a class without a hook that has a member `forward`, or a single operator() that
-// takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer,
-// std::reference_wrapper or std::span of a module or parameter, and a smart pointer to an abstract
-// class of modules. Trivially copyable classes that are no aggregates are the exception, as they
-// cannot own a tensor.
+// Types that cannot be walked but must be modules are refused, so that no parameters are lost: a
+// class without a hook that has a member `forward`, or a single operator() that takes or returns
+// Tensors; an aggregate whose members cannot be counted; a raw pointer, std::reference_wrapper or
+// std::span of a module or parameter; a smart pointer to an abstract class of modules. Trivially
+// copyable classes that are no aggregates are accepted, since they cannot own a tensor.
 namespace lockstep::detail {
 
 enum class NodeKind {
@@ -41,7 +41,7 @@ enum class NodeKind {
   members,
   unique_owner,
   shared_owner,
-  structure,  // of the grammar of nested values, but for maps
+  structure,  // one of nested values, except for a map
   map,
   sequence
 };
@@ -54,7 +54,7 @@ concept MapLike = requires(T& map) {
   map.end();
 };
 
-// A class with begin() and end() over elements in memory, which are not of its own type.
+// A class with begin() and end() over elements in memory that are not of its own type.
 template <class T>
 concept SequenceLike = requires(T& sequence) {
   { *sequence.begin() } -> std::convertible_to<const typename T::value_type&>;
@@ -63,8 +63,7 @@ concept SequenceLike = requires(T& sequence) {
   requires !std::same_as<typename T::value_type, T>;
 };
 
-// What a T refers to without owning it; void where a T is no raw pointer, std::reference_wrapper or
-// std::span.
+// What a raw pointer, std::reference_wrapper or std::span refers to; void for any other T.
 template <class T>
 struct Pointee {
   using type = void;
@@ -82,8 +81,8 @@ struct Pointee<std::span<T, n>> {
   using type = std::remove_cv_t<T>;
 };
 
-// The kinds of what holds elements or owns an object, and the types that it holds. Those of the
-// grammar of nested values come first; a plain struct that also looks like a map has its members.
+// The kind of a type that holds elements or owns an object, and the types that it holds. Structures
+// of nested values come first, so a plain struct that looks like a map has its members.
 template <class T>
 struct Holder {
   static constexpr NodeKind kind = NodeKind::opaque;
@@ -122,8 +121,8 @@ struct Holder<T[n]> {
   using Held = std::tuple<T>;
 };
 
-// Whether T is what it holds. A class that looks like a sequence or a map and has a forward of its
-// own may have parameters beside its elements.
+// Whether T is nothing but what it holds. A class that looks like a sequence or a map but has a
+// forward may have parameters beside its elements.
 template <class T>
 inline constexpr bool holds_only = [] {
   constexpr NodeKind kind = Holder<T>::kind;
@@ -157,10 +156,10 @@ consteval NodeKind find_node_kind() {
 template <class T>
 inline constexpr NodeKind node_kind = find_node_kind<std::remove_const_t<T>>();
 
-// Whether the walk goes into values of type T at all. It looks through the standard library's
-// templates but not into a class's members, which may lead back to T, with one exception: it does
-// look into trivially copyable aggregates, which cannot, so that data (a vector of points) is not
-// walked element by element. Such a type is walked only for modules in it (Dropout).
+// Whether the walk enters values of type T. It looks through the standard library's templates, but
+// not into a class's members, which may lead back to T. The exception are trivially copyable
+// aggregates, which cannot: these are walked only for modules in them (Dropout), so that plain data
+// (a vector of points) is not walked element by element.
 template <class T>
 consteval bool find_walkable();
 
@@ -192,9 +191,9 @@ consteval bool find_walkable() {
   }
 }
 
-// Whether a walk may meet a parameter, a buffer or a module in a T, which is walkable. `Outer` are
-// the classes around T: a member that leads back to one of them adds nothing. A class that wants to
-// be told that it has become part of a replica counts as a module.
+// Whether a walk may meet a parameter, a buffer or a module in a walkable T. `Outer` are the
+// classes around T; a member that leads back to one of them adds nothing. A class with a
+// replication callback counts as a module.
 template <class T, class... Outer>
 consteval bool find_module_parts();
 
@@ -224,8 +223,7 @@ consteval bool find_module_parts() {
   }
 }
 
-// Whether a T that is not walked is a plain Tensor, or one of the standard library's templates
-// around such: a walk may be asked to look at these, too.
+// Whether a T that is not walked is a plain Tensor, or a standard library template that holds one.
 template <class T>
 consteval bool find_plain_tensors();
 
@@ -263,8 +261,8 @@ inline constexpr bool is_function_wrapper = false;
 template <class F>
 inline constexpr bool is_function_wrapper<std::function<F>> = true;
 
-// T's single operator() takes or returns Tensors. std::function's deduction guide reads its
-// signature.
+// T has a single operator(), which takes or returns Tensors. std::function's deduction guide reads
+// its signature.
 template <class T>
 concept CallsOnTensors = requires {
   &T::operator();
@@ -281,8 +279,8 @@ consteval bool is_unwalkable_module() {
   }
 }
 
-// A parameter, a buffer, or what can only be a module. T may be incomplete, or void, where a
-// pointer points to it.
+// A parameter, a buffer, or a type that can only be a module. T may be incomplete or void, as a
+// pointee.
 template <class T>
 concept PartOfModule = requires {
   sizeof(T);
@@ -293,7 +291,7 @@ concept PartOfModule = requires {
 template <class Held>
 struct NoHiddenParametersIn;
 
-// Compiles if leaving a T out of the walk loses no parameter that a walk could know of.
+// Compiles if skipping a T loses no parameter that a walk could know of.
 template <class T>
 consteval void require_no_hidden_parameters() {
   using Plain = std::remove_const_t<T>;
@@ -336,7 +334,7 @@ struct NoHiddenParametersIn<std::tuple<T...>> {
   }
 };
 
-// The same for a type that is meant to be a module: it has to be clear whether it holds parameters.
+// The same for a type that is meant to be a module: it must be clear whether it holds parameters.
 template <class M>
 consteval void require_walkable_module() {
   require_no_hidden_parameters<M>();

@@ -34,7 +34,7 @@ LOCKSTEP_INLINE std::int64_t StateReader::count(const std::string& name) {
   const bool is_f32 = entry != left_.end() && entry->second.dtype() == Dtype::f32;
   const double counted =
       is_f32 ? number<float>(name) : static_cast<double>(number<std::int64_t>(name));
-  constexpr auto kMost = static_cast<double>(std::int64_t{1} << 53);  // it counts no further
+  constexpr auto kMost = static_cast<double>(std::int64_t{1} << 53);  // a double counts no further
   if (counted < 0) {
     misfit(name, "is negative");
   } else if (!(counted < kMost)) {
