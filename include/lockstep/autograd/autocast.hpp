@@ -23,36 +23,35 @@ inline AutocastState& autocast_state() {
 
 }  // namespace detail
 
-// True if operations of this thread choose the dtype that they compute in.
+// True if operations on this thread choose the dtype that they compute in.
 //
 // **Torch counterpart.** torch.is_autocast_enabled.
 inline bool is_autocast_enabled() { return detail::autocast_state().enabled; }
 
-// The half-precision dtype that they choose; bf16 unless set.
+// The half-precision dtype that autocast chooses; bf16 unless set.
 //
 // **Torch counterpart.** torch.get_autocast_dtype.
 inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 
-// Lets the operations of this thread choose the dtype that they compute in, until the guard is
-// destroyed: products are made in half precision, losses in f32, and the parameters stay what they
-// are.
+// Lets operations on this thread choose the dtype that they compute in, until the guard is
+// destroyed: products run in half precision, losses in f32. Parameters keep their dtype.
 //
-// linear, matmul, conv2d, attention and recurrent networks convert their floating-point arguments
-// to `dtype`, parameters too, and return results of that dtype. exp, log, pow, a number divided by
-// a tensor, sum, softmax, log_softmax, layer_norm, group_norm and the losses convert half-precision
-// arguments to f32, and so do + − · /, maximum, minimum, where, cat and stack where the dtypes of
-// their operands differ. All other operations, and Tensor's in-place members, compute in the dtypes
-// of their arguments. f64 is never converted.
+// linear, matmul, conv2d, attention and recurrent networks convert floating-point arguments,
+// including parameters, to `dtype` and return that. exp, log, pow, a number divided by a tensor,
+// sum, softmax, log_softmax, layer_norm, group_norm and the losses convert half-precision arguments
+// to f32; so do + − · /, maximum, minimum, where, cat and stack if their operands' dtypes differ.
+// All other operations, and Tensor's in-place members, compute in their arguments' dtypes. f64 is
+// never converted.
 //
-// Wrap forward and loss, not backward: backward computes in the dtypes of forward, and the gradient
-// of an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16
-// have the range of f32.
+// Wrap forward and loss, not backward: backward computes in forward's dtypes, and the gradient of
+// an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16 have
+// the range of f32.
 //
-// **Torch counterpart.** torch.autocast, for every device at once and without its cache of
-// converted parameters; the operations are those of its CUDA lists.
+// **Torch counterpart.** torch.autocast, for all devices at once and without its cache of converted
+// parameters; the operations are those of its CUDA lists.
 // **Devices and streams.** Host devices convert half precision to f32, compute, and round once.
-// **Threads and exceptions.** The state is the thread's; replicas have their caller's. DtypeError
-// unless the dtype is bf16 or f16.
+// **Threads and exceptions.** The state belongs to the thread; replicas have their caller's.
+// DtypeError unless the dtype is bf16 or f16.
 // **Example.**
 //   ls::Tensor loss;
 //   {
@@ -63,8 +62,8 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 class AutocastGuard {
  public:
   explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
-  // With `enabled` false autocast is off until the guard is destroyed. (A template, so that no
-  // other type converts to bool, as a string such as "bf16" would.)
+  // With `enabled` false, turns autocast off instead. (A template, so that nothing else, such as
+  // the string "bf16", converts to bool.)
   template <std::same_as<bool> B>
   explicit AutocastGuard(B enabled, Dtype dtype = Dtype::bf16)
       : state_(detail::autocast_state(), {enabled, checked(dtype)}) {}

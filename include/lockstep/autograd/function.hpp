@@ -30,7 +30,7 @@ namespace lockstep {
 
 namespace detail {
 
-// The tensors in one argument of an operation: none, one, or those of a vector.
+// The tensors in one argument of an operation: none, one, or a vector's.
 using Operands = std::span<const Tensor>;
 inline Operands operands_of(const Tensor& tensor) { return {&tensor, 1}; }
 inline Operands operands_of(const std::vector<Tensor>& tensors) { return tensors; }
@@ -45,7 +45,7 @@ requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) {
   return {};
 }
 
-// The tensors in what `forward` or `backward` returned: one, or those of a vector or array.
+// The tensors that `forward` or `backward` returned: one, or a vector's or array's.
 using Results = std::span<Tensor>;
 inline Results results_of(Tensor& tensor) { return {&tensor, 1}; }
 template <class List>
@@ -66,17 +66,17 @@ struct OpType {
   std::shared_ptr<OpNode> (*make_node)(const OpType& type, void* op);
   void (*move)(void* to, void* op);
   void (*destroy)(void* op);
-  // Whether backward frees the operation, and a second one is refused; see `apply`.
+  // Whether backward destroys the operation, so that a second backward is refused; see `apply`.
   bool saves;
-  // Calls the operation's backward and replaces `gradients` by what that returns.
+  // Calls the operation's backward and replaces `gradients` by its result.
   void (*backward)(void* op, const OpNode& node, std::vector<Tensor>& gradients);
 };
 
 // The node of an operation written as a struct with `forward` and `backward`. It holds the struct,
-// which is what is saved.
+// with all that was saved.
 class OpNode final : public Node {
  public:
-  // Moves `op` to the memory at `place`, which lives as long as this.
+  // Moves `op` to the memory at `place`, which lives as long as this node.
   OpNode(const OpType& type, void* place, void* op) : Node(default_stream(Device())), type_(type) {
     type.move(place, op);
     op_ = place;
@@ -89,15 +89,15 @@ class OpNode final : public Node {
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
   LOCKSTEP_INLINE void fit(std::size_t input_nr, Tensor& gradient) const override;
 
-  // Makes the outputs of forward the results of this node, which `owner` owns.
+  // Makes the outputs of forward results of this node, which `owner` owns.
   void own(const Results& outputs, const std::shared_ptr<Node>& owner);
 
-  // The gradient of the one result that forward returned.
+  // The only gradient; throws if forward returned several results.
   const Tensor& only(const std::vector<Tensor>& gradients) const;
   void replace(std::vector<Tensor>& gradients, const Results& results) const;
 
  private:
-  // What the gradient of a result has to be like.
+  // What a result's gradient must be like.
   struct Result {
     Shape sizes;
     Dtype dtype = Dtype::f32;
@@ -106,13 +106,13 @@ class OpNode final : public Node {
 
   const OpType& type_;
   void* op_ = nullptr;  // null once released
-  Result first_;        // of most operations the only one
+  Result first_;        // most operations have no other
   std::vector<Result, RecyclingAllocator<Result>> others_;
 };
 
 // Memory for an operation of at most `Bytes` and its node, allocated together with the counts of
-// the shared_ptr that owns them. Sizes are rounded up, so that this is compiled for a few sizes and
-// not for each operation.
+// the shared_ptr that owns them. Sizes are rounded up, so that this is compiled for a few sizes,
+// not for every operation.
 template <std::size_t Bytes, std::size_t Alignment>
 struct NodeMemory {
   NodeMemory(const OpType& type, void* op) : node(type, bytes, op) {}
@@ -172,8 +172,8 @@ inline constinit const OpType op_type{Op::name,
                                       saves<Op>(),
                                       &op_backward<Op>};
 
-// The thread's state while the `forward` of an operation runs. If the operation is recorded, those
-// that it calls are not, and what it saves is kept for backward.
+// The thread's state while an operation's `forward` runs. If the operation is recorded, the
+// operations that it calls are not, and what it saves is kept for backward.
 class ForwardScope : NonCopyable {
  public:
   explicit ForwardScope(bool recorded) : state_(autograd_state()), before_(state_) {
@@ -195,17 +195,17 @@ class ForwardScope : NonCopyable {
   const bool output_saved_before_ = output_saved;
 };
 
-// An operation that runs, from before its `forward` until its node, if it is recorded, owns what
-// that returned.
+// A running operation, from before its `forward` until its node, if it is recorded, owns the
+// results.
 class RunningOperation {
  public:
-  // Moves `op` into a new node, if it is recorded.
+  // Moves `op` into a new node if it is recorded.
   RunningOperation(const OpType& type, void* op, std::initializer_list<Operands> operands);
 
-  // The operation whose forward is to run: the one in the node, if there is one.
+  // The operation to call forward on: the one in the node if there is a node.
   void* op() const { return op_; }
-  // Called after forward: makes `outputs` the results of the node. Where nothing is recorded, none
-  // of them requires grad, as an argument that forward has returned may.
+  // Makes `outputs` the results of the node. Without a node, makes sure that none requires grad, as
+  // an argument returned by forward may. Called after forward.
   void finish(const Results& outputs) {
     if (node_ || !autograd_state().records()) own(outputs);
   }
@@ -225,22 +225,22 @@ class RunningOperation {
 
 }  // namespace detail
 
-// Runs a differentiable operation and records it if a tensor among its arguments requires grad.
+// Runs a differentiable operation, and records it if a tensor among its arguments requires grad.
 //
-// An operation is a struct. Its members are its parameters and what it saves; `forward` takes the
+// An operation is a struct. Its members are its parameters and what it saves. `forward` takes the
 // arguments (Tensors, vectors of Tensors, anything else) and returns a Tensor or a vector of them;
-// `backward` takes the Backward and the gradient of the result (a vector of them where forward
-// returns one, undefined where no gradient came) and returns a Tensor, an array or a vector: one
-// gradient for each tensor argument, of its shape, undefined where there is none; one of another
-// dtype is converted, unless the argument is a leaf. Where it is recorded, operations called in
-// `forward` are not. A backward written with differentiable functions has derivatives of its own.
+// if it is recorded, operations that it calls are not. `backward` takes a Backward and the result's
+// gradient, or a vector of gradients if forward returns a vector, undefined where no gradient came.
+// It returns a Tensor, an array or a vector: one gradient for each tensor argument, in that
+// argument's shape, or undefined. A gradient of another dtype is converted unless the argument is a
+// leaf. A backward written with differentiable functions can itself be differentiated.
 //
-// A backward pass without retain_graph destroys the struct, and a second one through it is an
-// AutogradError. If the struct is trivially destructible it stays, since it has saved nothing that
-// is worth freeing; a member `static constexpr bool saves` decides otherwise.
+// A backward pass without retain_graph destroys the struct, and a second pass is then an
+// AutogradError. A trivially destructible struct stays, since it has saved nothing worth freeing; a
+// member `static constexpr bool saves` overrides this.
 //
 // **Torch counterpart.** torch::autograd::Function.
-// **Backward.** On the stream that is current here on the result's device.
+// **Backward.** Runs on the stream that is current here on the result's device.
 // **Threads and exceptions.** An OperandError of `forward` becomes a ValueError that names the
 // operation; other exceptions pass through.
 // **Example.**

@@ -16,9 +16,9 @@ namespace lockstep {
 
 namespace detail {
 
-// Hooks on gradients before they are used, of a node's inputs or of a leaf: those of
-// Tensor::register_hook, then those of retain_grad. A list is constant once something refers to it,
-// so a pass calls those that it found, whatever is added or removed meanwhile.
+// Hooks on gradients before these are used, of a node's inputs or of a leaf: first those of
+// Tensor::register_hook, then those of retain_grad. A list never changes once something refers to
+// it, so a pass calls the hooks that it found, whatever is added or removed meanwhile.
 struct GradientHooks {
   struct Hook {
     std::uint64_t id;
@@ -30,58 +30,57 @@ struct GradientHooks {
   };
   std::vector<Hook> hooks;
 
-  // Calls them with those of the gradients that are defined, in their order, and puts what they
-  // return in the place of what they got. Those of retain_grad are left out unless `retain`.
+  // Calls the hooks in order with their gradients, if defined, and replaces these by what they
+  // return. Skips those of retain_grad unless `retain`.
   void call(std::vector<Tensor>& gradients, bool retain = true) const;
 };
 
-// The hooks of a leaf; constant as those.
+// The hooks of a leaf. A list never changes, as above.
 struct LeafHooks {
   struct Hook {
     std::uint64_t id;
     std::function<void(const Tensor&)> function;
     // Returns memory for the leaf's gradient in the current pass, as Node::gradient_slot does. May
-    // be empty. A hook with a gradient_slot waits for the gradients, so its function is also called
-    // if there is none because the leaf has been frozen since forward.
+    // be empty. A hook that has it expects every gradient, so its function is called even if there
+    // is none because the leaf was frozen after forward.
     std::function<Tensor()> gradient_slot = {};
   };
   std::vector<Hook> after;  // called once the gradient has been added into `grad`
   GradientHooks before;     // called before, on the gradient
 };
 
-// Adds a hook to those that a leaf has `after`. Checks nothing.
+// Adds a hook to a leaf's `after`. Checks nothing.
 RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
                               std::function<Tensor()> gradient_slot = {});
 
-// What Tensor::register_hook does, and Tensor::retain_grad, whose second hook is left out.
+// Does what Tensor::register_hook does, or Tensor::retain_grad, whose second hook is ignored.
 RemovableHandle add_gradient_hook(const Tensor& tensor,
                                   std::function<Tensor(const Tensor&)> function,
                                   bool retains = false);
 
-// The hooks of a node as they are now; null for none.
+// The current hooks of a node; null if there are none.
 std::shared_ptr<const GradientHooks> hooks_of(const Node& node);
 
-// Has what retain_grad registered for an output of `from` follow the tensor to its new node.
+// Moves what retain_grad registered for an output of `from` to the tensor's new node.
 void move_retained(const std::shared_ptr<Node>& from, std::size_t number, const Tensor& tensor);
 
 }  // namespace detail
 
-// Removes a hook. Copies of a handle name the same hook, and the hook stays when all handles are
-// gone.
+// Removes a hook. Copies of a handle name the same hook. The hook stays when all handles are gone.
 //
 // **Torch counterpart.** torch.utils.hooks.RemovableHandle.
 class RemovableHandle {
  public:
   RemovableHandle() = default;
-  // Of a leaf's hook, or of one of `node`, which made a tensor.
+  // For a hook of a leaf, or of `node`, which made a tensor.
   RemovableHandle(const std::shared_ptr<detail::TensorImpl>& leaf,
                   const std::shared_ptr<Node>& node, std::uint64_t id)
       : leaf_(leaf), node_(node), id_(id) {}
 
-  // Removes the hook; a second call does nothing. A pass that runs on another thread at the same
-  // time may still call a leaf's hook. For a tensor that is no leaf it must not be called while
-  // another thread works for a pass over that tensor, so not by a hook of another device's either.
+  // Removes the hook; a second call does nothing. A pass on another thread may still call a leaf's
+  // hook meanwhile. For a tensor that is no leaf, do not call it while another thread, such as
+  // another device's, runs a pass over that tensor.
   void remove() const;
 
  private:

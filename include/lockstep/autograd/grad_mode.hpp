@@ -6,13 +6,13 @@
 
 namespace lockstep {
 
-// True if this thread records operations for backward. (Exception: in inference mode nothing is
-// recorded, also within a GradModeGuard(true), where this is true.)
+// True if this thread records operations for backward. (It is also true within a
+// GradModeGuard(true) in inference mode, where nothing is recorded.)
 //
 // **Torch counterpart.** torch.is_grad_enabled.
 inline bool is_grad_enabled() { return detail::autograd_state().grad; }
 
-// Turns recording on or off for this thread until the guard is destroyed. Within inference mode it
+// Turns recording on or off for this thread until the guard is destroyed. In inference mode it
 // stays off.
 //
 // **Torch counterpart.** torch::AutoGradMode.

@@ -13,24 +13,23 @@ inline bool is_inference_mode_enabled() { return detail::autograd_state().infere
 // Puts this thread in inference mode until the guard is destroyed: for code whose results need no
 // gradients.
 //
-// Nothing is recorded, and every new tensor is an inference tensor (`Tensor::is_inference`). It
-// stays one: outside, it may be read and computed with, but neither changed by Tensor's in-place
-// members and the operators, nor made to require grad, nor saved for a backward; each is an
-// AutogradError. What is computed from it outside, a `clone()` for instance, is a normal tensor. A
-// view is an inference tensor if its base is one, whatever the mode. A normal tensor may be changed
-// in inference mode, and its version counts the change.
+// Nothing is recorded, and every new tensor is an inference tensor for good
+// (`Tensor::is_inference`). Outside the mode, an inference tensor can be read and computed with,
+// but Tensor's in-place members and operators, requires_grad_ and saving it for backward throw an
+// AutogradError. Results computed from it outside, such as its `clone()`, are normal tensors. A
+// view is an inference tensor if its base is, whatever the mode. A normal tensor may be changed in
+// inference mode, and its version counts the change.
 //
-// With `enabled` false the guard leaves inference mode and turns recording on: for a tensor that is
-// made within the mode but has to outlive it.
+// With `enabled` false, the guard leaves inference mode and turns recording on: for a tensor that
+// must outlive the mode.
 //
-// What the library keeps from one call to the next (replicas' memory, gradients) is normal in
-// either mode, so a model that was first used in inference mode can be trained afterwards.
+// Whatever the library keeps between calls (replicas' memory, gradients) is normal in either mode,
+// so a model first used in inference mode can be trained later.
 //
-// **Torch counterpart.** c10::InferenceMode; torch.inference_mode. Inference tensors have version
-// counters here.
-// **Backward.** A graph that was recorded outside may be walked within; its gradients are normal
-// tensors.
-// **Threads and exceptions.** The mode is the thread's; replicas have their caller's.
+// **Torch counterpart.** c10::InferenceMode; torch.inference_mode. Here inference tensors have
+// version counters.
+// **Backward.** Backward through a graph recorded outside works; its gradients are normal tensors.
+// **Threads and exceptions.** The mode belongs to the thread; replicas have their caller's.
 // **Example.**
 //   const ls::InferenceModeGuard guard;
 //   ls::Tensor classes = ls::argmax(model(images), 1);

@@ -18,18 +18,18 @@ namespace detail {
 struct GradientHooks;  // autograd/grad_hooks.hpp
 }  // namespace detail
 
-// Where a gradient goes: input number `input_nr` of a node; nowhere if there is no node.
+// Where a gradient goes: to input number `input_nr` of a node, or nowhere if there is no node.
 struct Edge {
   std::shared_ptr<Node> node;
   std::size_t input_nr = 0;
 };
 
-// A recorded operation, seen backwards: its inputs are the gradients of the operation's outputs;
+// A recorded operation, seen backwards. Its inputs are the gradients of the operation's outputs;
 // its outputs go along `next_edges`, one for each tensor that the operation took.
 //
 // **Torch counterpart.** torch::autograd::Node.
 // **Devices and streams.** Runs on the stream that the operation ran on.
-// **Threads and exceptions.** Built by one thread; one backward pass at a time runs it.
+// **Threads and exceptions.** One thread builds it; one backward pass at a time runs it.
 class Node : detail::NonCopyable {
  public:
   explicit Node(Stream stream) : stream_(stream) {}
@@ -38,23 +38,23 @@ class Node : detail::NonCopyable {
   }
 
   virtual const char* name() const = 0;
-  // Replaces the gradients of its inputs by those that go along `next_edges`, in that order. An
-  // undefined gradient, on either side, is zero and costs nothing.
+  // Replaces the gradients of its inputs by those that go along `next_edges`, in order. An
+  // undefined gradient is zero.
   virtual void apply(std::vector<Tensor>& gradients) = 0;
-  // Throws unless `gradient`, which is defined, can be that of input number `input_nr`: it has the
-  // shape and the device of that result. Converts it to the result's dtype.
+  // Converts `gradient`, which is defined, to the dtype of result number `input_nr`. Throws unless
+  // it has the result's shape and device.
   virtual void fit(std::size_t /*input_nr*/, Tensor& /*gradient*/) const {}
   // Frees what was saved for backward.
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.
   virtual bool is_accumulator() const { return false; }
-  // Memory to which the current stream may write the gradient that comes here in this pass, of its
-  // shape, dtype and device; usually there is none, and the result is undefined. Asked for once in
+  // Memory where the current stream may write the gradient that comes to this node in this pass, in
+  // its shape, dtype and device. Usually there is none, and the result is undefined. Called once in
   // a pass.
   virtual Tensor gradient_slot() { return {}; }
 
-  // The shared_ptr that owns this node. Null unless an operation has saved an output, for which
-  // `set_self` is called.
+  // The shared_ptr that owns this node; null unless the operation has saved an output and so
+  // `set_self` was called.
   std::shared_ptr<Node> self() const { return self_.lock(); }
   void set_self(const std::shared_ptr<Node>& self) { self_ = self; }
 
@@ -62,8 +62,8 @@ class Node : detail::NonCopyable {
   std::size_t num_inputs() const { return num_inputs_; }
 
   std::vector<Edge, detail::RecyclingAllocator<Edge>> next_edges;
-  // Called with the gradients of the inputs before they go anywhere else; null for none. Those of a
-  // leaf are the leaf's. Guarded by a mutex of grad_hooks.ipp.
+  // Called with the gradients of the inputs before these go anywhere else; null for none. A leaf
+  // keeps its own. Guarded by a mutex in grad_hooks.ipp.
   std::shared_ptr<const detail::GradientHooks> gradient_hooks;
   std::atomic<bool> has_gradient_hooks{false};  // read without the mutex
 

@@ -13,17 +13,17 @@ namespace lockstep {
 
 namespace detail {
 
-// Whether the operation whose forward the calling thread runs has saved one of its outputs.
+// Whether the operation whose forward this thread runs has saved one of its outputs.
 inline constinit thread_local bool output_saved = false;
 
 }  // namespace detail
 
-// A tensor that an operation keeps for its backward: a member of the operation's struct, assigned
-// in forward and read through `Backward::operator()`.
+// A tensor that an operation keeps for its backward. It is a member of the operation's struct,
+// assigned in forward and read through `Backward::operator()`.
 //
-// Reading it checks that the data has not changed since. An input is kept as it is; an output must
-// be kept with `Saved::output`, or node and output would own each other for ever. An inference
-// tensor is an AutogradError where the operation is recorded.
+// Reading it checks that the data has not changed. Assign an input as it is, but an output through
+// `Saved::output`, or node and output would own each other for ever. Saving an inference tensor is
+// an AutogradError if the operation is recorded.
 //
 // **Torch counterpart.** torch::autograd::SavedVariable.
 class Saved {
@@ -31,7 +31,7 @@ class Saved {
   Saved() = default;
   Saved(const Tensor& input);
 
-  // `number` is which of the operation's outputs it is.
+  // `number` is the index of the output among the operation's.
   static Saved output(const Tensor& tensor, std::size_t number = 0);
 
  private:
@@ -41,28 +41,27 @@ class Saved {
 
   Tensor tensor_;
   std::uint64_t version_ = 0;
-  std::uint32_t replaced_ = 0;  // since set_data the version is another tensor's
+  std::uint32_t replaced_ = 0;  // set_data gives the tensor another's version
   bool is_output_ = false;
   std::size_t output_nr_ = 0;
 };
 
-// What an operation's backward gets besides the gradients.
+// What an operation's backward gets in addition to the gradients.
 class Backward {
  public:
-  // `node` has to outlive this object.
+  // `node` must outlive this object.
   explicit Backward(const Node& node) : node_(&node) {}
 
-  // The saved tensor, with its place in the graph, so that formulas written with differentiable
-  // functions have derivatives of their own. Throws an AutogradError if it has changed since.
+  // The saved tensor, with its place in the graph, so that a backward of differentiable functions
+  // can be differentiated. An AutogradError if it has changed since.
   Tensor operator()(const Saved& saved) const;
 
-  // Whether the gradient of the operation's i-th tensor argument is wanted at all.
+  // Whether the gradient of the operation's i-th tensor argument is needed.
   bool needs(std::size_t i) const { return node_->next_edges[i].node != nullptr; }
 
-  // Memory to which the gradient of the i-th tensor argument would otherwise be copied, so that the
-  // operation may write it there; undefined in most cases. The operation need not use it: the
-  // memory may have any layout. Only the code that returns that gradient asks, once, with the
-  // stream current that is going to write it.
+  // Memory where the operation may write the gradient of its i-th tensor argument, to save a copy;
+  // usually undefined. The memory may have any layout, and need not be used. Only the code that
+  // returns that gradient calls this, once, while the stream that will write it is current.
   Tensor gradient_slot(std::size_t i) const;
 
  private:

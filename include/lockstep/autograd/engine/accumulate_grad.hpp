@@ -17,11 +17,11 @@
 
 namespace lockstep::detail {
 
-// Throws unless the two gradients of one tensor can be added up.
+// Throws unless two gradients of one tensor can be added.
 void check_summable(const Tensor& a, const Tensor& b);
 
-// The sum of two gradients of one shape, recorded where recording is on. It is an operation itself,
-// so its definition comes with `apply`.
+// The sum of two gradients of one shape; recorded if recording is on. It is an operation, so its
+// definition comes with `apply`.
 Tensor sum_gradients(const Tensor& a, const Tensor& b);
 
 template <class T>
@@ -35,21 +35,24 @@ struct AddInPlaceKernel {
   }
 };
 
-// total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
+// Adds alpha * part to total, elementwise, for tensors of one shape, dtype and device. Not
+// recorded.
 void add_in_place(const Tensor& total, const Tensor& part, Scalar alpha = 1);
 
-// Adds the gradient to the variable's `grad`, which becomes a tensor of its own, recorded where
-// recording is on; returns it.
+// Adds the gradient to the variable's `grad`, in a new tensor, and returns it. Recorded if
+// recording is on.
 Tensor add_to_grad(const Tensor& variable, const Tensor& gradient);
 
-// The node at which a gradient arrives at a leaf: calls the leaf's hooks on it, adds it to the
-// leaf's `grad`, then calls the other hooks. A new `grad` has the leaf's layout if that is
-// contiguous or channels_last and the pass is not recorded. The sum of sparse gradients is sparse;
-// that of a sparse and a dense one is dense. A leaf that has been frozen since forward keeps its
-// `grad`, and of the other hooks only those with a gradient_slot are called.
+// The node where a gradient arrives at a leaf. It calls the leaf's hooks on the gradient, adds it
+// to the leaf's `grad`, then calls the other hooks.
 //
-// Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
-// `grad` changes, and not while the hooks run, which may ask for it.
+// A new `grad` has the leaf's layout if that is contiguous or channels_last and the pass is not
+// recorded. A sum of sparse gradients is sparse; one of a sparse and a dense gradient is dense. A
+// leaf frozen after forward keeps its `grad`, and of the other hooks only those with a
+// gradient_slot are called.
+//
+// Threads: several backward passes may reach one leaf. The variable's mutex is held while its
+// `grad` changes, but not while hooks run, since these may ask for it.
 class AccumulateGrad final : public Node {
  public:
   explicit AccumulateGrad(Tensor variable)
@@ -63,23 +66,22 @@ class AccumulateGrad final : public Node {
 
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
 
-  // Calls the leaf's hooks that come before `grad` changes, and throws unless the gradient has the
-  // leaf's shape, dtype and device.
+  // Calls the leaf's hooks on the gradient, and throws unless it has the leaf's shape, dtype and
+  // device.
   void receive(std::vector<Tensor>& gradients) const;
 
  private:
-  // Adds the gradient, unless `frozen`. Returns the leaf's hooks.
+  // Adds the gradient unless `frozen`. Returns the leaf's hooks.
   std::shared_ptr<const LeafHooks> accumulate(Tensor& gradient, bool frozen);
 
   const Tensor variable_;
-  // The slot given out last, by this pass or by another one that came in between. A gradient that
-  // does not lie there is treated as one for which there was no slot. Guarded by the variable's
-  // mutex.
+  // The last slot given out, by this pass or by one that came in between. A gradient that is not in
+  // it is treated as if there were no slot. Guarded by the variable's mutex.
   Tensor gradient_slot_;
 };
 
-// Where the gradient of a tensor goes: to the operation that made it, into its `grad` if it is a
-// leaf, nowhere if it needs none.
+// Where a tensor's gradient goes: to the operation that made it, into its `grad` if it is a leaf,
+// or nowhere if it needs none.
 Edge gradient_edge(const Tensor& tensor);
 
 }  // namespace lockstep::detail

@@ -9,12 +9,12 @@
 
 namespace lockstep::detail {
 
-// What another library keeps for each thread, such as its own grad mode: a replica takes it over
-// from its caller as it does lockstep's. Whoever adapts the library makes one of these, which is
-// never destroyed, before the program's threads call lockstep.
+// Per-thread state of another library, such as its own grad mode, which a replica takes over from
+// its caller as it does lockstep's. The library's adapter makes one of these, never destroyed,
+// before the program's threads call lockstep.
 //
-// `capture` returns the calling thread's state. `enter` makes that the state of the thread that
-// calls it, until what it returns is destroyed there. Both may throw.
+// `capture` returns the calling thread's state. `enter` makes that the calling thread's state until
+// what it returns is destroyed there. Both may throw.
 class ForeignThreadState : NonCopyable {
  public:
   using Handle = std::shared_ptr<const void>;
@@ -34,7 +34,7 @@ class ForeignThreadState : NonCopyable {
  private:
   const ForeignThreadState* next_;
 
-  // The one that was made last, which has the others behind it; null, as usual: there is none.
+  // The newest one, which links to the others; usually null.
   static inline constinit std::atomic<const ForeignThreadState*> first_{nullptr};
 };
 

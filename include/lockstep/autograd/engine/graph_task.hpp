@@ -42,23 +42,21 @@ namespace lockstep::detail {
 
 // One backward pass over the part of a graph that its roots reach.
 //
-// The nodes are divided into lanes, one for each device, and one node of a lane runs at a time, so
-// that the devices run backward at the same time where they have enough to do (LaneWorkers). (A
-// node that moves gradients to other devices, as Gather's does, issues to their streams as well.) A
-// pass with a single lane stays on the calling thread. The first lane also runs the nodes of plain
-// host memory.
+// The nodes are divided into lanes, one per device. One node of a lane runs at a time, and lanes
+// run at once where that pays (LaneWorkers); a pass with a single lane stays on the calling thread.
+// Nodes of plain host memory belong to the first lane. A node that moves gradients to other
+// devices, as Gather's does, also issues to their streams.
 //
-// The result does not depend on timing: gradients that come to one input of a node are added in an
-// order of the nodes that they come from, which is that of a single lane (PassGraph). So where many
-// gradients come to the one input of a node, from its own lane and stream, such as those of a
-// weight that each step of a sequence uses, each is added up at once rather than kept until the
-// last has come.
+// The result does not depend on timing: the gradients that come to one input of a node are added in
+// a fixed order, that of a single lane (PassGraph). If many gradients come to a node with one input
+// from its own lane and stream, such as those of a weight used at each step of a sequence, each is
+// added on arrival rather than kept until the last has come.
 //
-// Threads: the graph and the lanes are built by the caller before other threads come and are
-// constant from then on. A NodeState and the arrivals at it are guarded by the LaneWorkers' mutex
-// until the last gradient has come; then they belong to the thread that runs the node, as the list
-// of gradients of the node's lane does until they are delivered. Where gradients are added up as
-// they come, all but `waiting` belongs to the thread that runs a node of the lane.
+// Threads: the caller builds graph and lanes before other threads come; these are constant from
+// then on. The LaneWorkers' mutex guards a NodeState and its arrivals until the last gradient has
+// come; then they belong to the thread that runs the node, as do the lane's gradients until they
+// are delivered. Where gradients are added on arrival, everything but `waiting` belongs to the
+// thread that runs a node of the lane.
 class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph)
@@ -66,16 +64,15 @@ class GraphTask final : public BackwardPass {
         retain_graph_(retain_graph),
         create_graph_(create_graph) {}
 
-  // Asks for the gradient that reaches `edge`: the n-th that is asked for is captured(n). If any is
-  // asked for, only nodes on the way there run, and no leaf's `grad` changes.
+  // Asks for the gradient that reaches `edge`; captured(n) returns the n-th one asked for. Then
+  // only nodes on the way to these run, and no leaf's `grad` changes.
   void capture(const Edge& edge) {
     captures_.push_back({edge, {}});
     note_capture();
   }
   const Tensor& captured(std::size_t number) const { return captures_[number].gradient; }
 
-  // Adds a place where the pass starts: an edge with a node, and a gradient of the shape of the
-  // tensor there.
+  // Adds an edge where the pass starts, with the gradient there.
   void add_root(Edge edge, Tensor gradient) {
     graph_.add_root(std::move(edge), std::move(gradient));
   }
@@ -95,11 +92,11 @@ class GraphTask final : public BackwardPass {
       const Stream stream = current_stream(root.gradient.device());
       bring(root.target, std::move(root.gradient), stream);
     }
-    // One for each thread, whose passes usually take equally long.
+    // One per thread, since a thread's passes usually take equally long.
     static constinit thread_local Pace pace;
     workers_.run(graph_.states().size(), pace);
     if (side_streams_.load(std::memory_order_relaxed) || !StreamOverrides::empty()) join_streams();
-    // The lanes are in the order in which the graph has their devices.
+    // Lanes are in the order in which the graph reaches their devices.
     workers_.rethrow_error(
         [this](std::size_t a, std::size_t b) { return lanes_[a].device < lanes_[b].device; });
     if (has_callbacks()) {
@@ -123,7 +120,7 @@ class GraphTask final : public BackwardPass {
   friend LaneWorkers<GraphTask, NodeState>;  // whose Job this is
   struct Lane {
     Device device;
-    bool in_timeline = false;       // some thread has opened its range
+    bool in_timeline = false;       // a thread has opened its range
     std::vector<Tensor> gradients;  // what the running node gets, then what it returns
   };
   struct Capture {
@@ -131,17 +128,16 @@ class GraphTask final : public BackwardPass {
     Tensor gradient;
   };
 
-  // The state of a thread that works for this pass: the caller's random numbers and, whatever the
-  // caller has set, neither inference mode nor autocast, so that gradients are normal tensors,
-  // computed in the dtypes of forward. And its ranges in the timeline.
+  // The state of a thread that works for this pass: the caller's random numbers, and neither
+  // inference mode nor autocast, so that gradients are normal tensors computed in forward's dtypes.
+  // Also holds its ranges in the timeline.
   class Scope {
    public:
     explicit Scope(GraphTask& task)
         : task_(task), pass_(task), autograd_({.grad = task.create_graph_}) {
       if (task.random_) random_.emplace(random_override(), task.random_);
     }
-    // Opens the lane's range unless some thread has. It ends when this thread stops working for the
-    // pass.
+    // Opens the lane's range unless a thread has opened it. It ends with this Scope.
     void enter(std::size_t lane) {
       if (!profile::enabled() || std::exchange(task_.lanes_[lane].in_timeline, true)) return;
       (void)ranges_.emplace_back(profile::Literal("backward"), task_.lanes_[lane].device);
@@ -184,8 +180,8 @@ class GraphTask final : public BackwardPass {
     lanes_.back().gradients.reserve(kUsualGradients);
   }
 
-  // Makes the caller's streams wait for all others that nodes have run on, so that the caller may
-  // use the gradients of leaves and the captured ones.
+  // Makes the caller's streams wait for all streams that nodes have run on, so that the caller may
+  // use the leaves' and the captured gradients.
   void join_streams() const {
     std::vector<Stream> joined;
     for (const NodeState& state : graph_.states()) {
@@ -207,8 +203,8 @@ class GraphTask final : public BackwardPass {
     }
   }
 
-  // Puts a gradient at the end of its way, and the node there to its lane if nothing else is
-  // missing. Called with the workers' lock, or before they run.
+  // Delivers a gradient, and queues the node there if it was the last one missing. Called with the
+  // workers' lock, or before they run.
   void bring(const PassGraph::Target& target, Tensor&& gradient, const Stream& stream) {
     NodeState* const ready = graph_.bring(target, std::move(gradient), stream);
     if (ready) workers_.put(ready->lane, *ready);
@@ -225,10 +221,10 @@ class GraphTask final : public BackwardPass {
     std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
     collect(state, gradients);
     if (node.has_gradient_hooks.load(std::memory_order_relaxed)) [[unlikely]] {
-      // A hook may remove itself. A pass that captures changes no `grad`.
+      // A hook may remove itself. A pass that captures leaves `grad` alone.
       if (const auto hooks = hooks_of(node)) hooks->call(gradients, captures_.empty());
     }
-    if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
+    if (!captures_.empty() && node.is_accumulator()) {  // that is not applied
       static_cast<const AccumulateGrad&>(node).receive(gradients);
     }
     for (Capture& capture : captures_) {
@@ -238,7 +234,7 @@ class GraphTask final : public BackwardPass {
     }
     if (state.applied) {
       node.apply(gradients);
-      // Here, where an error names this node, and before anything is added to the gradients.
+      // Done here, where an error names this node, and before anything is added to the gradients.
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         const Edge& next = node.next_edges[i];
         if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);
@@ -250,7 +246,7 @@ class GraphTask final : public BackwardPass {
     }
   }
 
-  // Of what the node has returned, adds up what is added up as it comes, and drops what no captured
+  // Adds those of the node's results that are summed on arrival, and drops those that no captured
   // gradient needs.
   void sum_or_drop(const NodeState& from, std::vector<Tensor>& gradients) {
     const std::span<const PassGraph::Target> targets = graph_.targets(from);
@@ -262,7 +258,7 @@ class GraphTask final : public BackwardPass {
     }
   }
 
-  // Leaves the gradients of nodes to which some come from another lane until all have come.
+  // Stops summing on arrival at nodes that also get gradients from another lane.
   void leave_sums_over_lanes() {
     for (const NodeState& from : graph_.states()) {
       for (const PassGraph::Target& target : graph_.targets(from)) {
@@ -279,8 +275,8 @@ class GraphTask final : public BackwardPass {
     part.gradient.record_stream(reader);
   }
 
-  // Puts a gradient of `stream` at the end of its way, where those that have come are added up as
-  // far as none before them is missing. What does not fit there is left to the node.
+  // Stores a gradient at its target and adds the gradients there that have come, up to the first
+  // missing one. Leaves the sum to the node if it needs more than that.
   void sum_early(const PassGraph::Target& target, Tensor& gradient, const Stream& stream) {
     PassGraph::NodeState& to = graph_.node_at(target);
     if (to.node->stream() != stream) {
@@ -302,8 +298,8 @@ class GraphTask final : public BackwardPass {
     });
   }
 
-  // Adds `part` to `sum`: in place if that is `own`, which nobody else has; else `sum` becomes a
-  // tensor of its own, unless that is recorded.
+  // Adds `part` to `sum`: in place if the pass owns `sum`, otherwise in a new tensor, which it then
+  // owns unless that is recorded.
   static void add(Tensor& sum, Tensor& part, bool& own) {
     if (own && !sum.is_sparse() && !part.is_sparse()) {
       check_summable(sum, part);
@@ -315,11 +311,10 @@ class GraphTask final : public BackwardPass {
     part = Tensor();
   }
 
-  // Makes one gradient for each input of the node: the sum, in the order of the nodes that the
-  // parts come from.
+  // Sums the gradients for each input of the node, in the order of the nodes that they come from.
   void collect(NodeState& state, std::vector<Tensor>& sums) {
     const Stream& stream = state.node->stream();
-    // (It is empty, and has room: resize would be a call of a function.)
+    // (Not resize, which is a function call: `sums` is empty and has room.)
     while (sums.size() < state.node->num_inputs()) sums.emplace_back();
     for (PassGraph::Arrival& part : graph_.arrivals(state)) {
       if (!part.gradient.defined()) continue;
@@ -329,7 +324,7 @@ class GraphTask final : public BackwardPass {
       if (device != stream.device()) order_after(current_stream(device), part);
       Tensor& sum = sums[part.input_nr];
       if (sum.defined()) {
-        bool own = state.owns_sum && sums.size() == 1;  // of several inputs no sum is
+        bool own = state.owns_sum && sums.size() == 1;  // with several inputs it owns none
         add(sum, part.gradient, own);
         state.owns_sum = own;
       } else {
@@ -338,17 +333,17 @@ class GraphTask final : public BackwardPass {
     }
   }
 
-  // Sends what the node has returned along its edges. Called with the workers' lock by the thread
-  // that has run the node.
+  // Sends the node's results along its edges. Called with the workers' lock by the thread that has
+  // run the node.
   void finish(NodeState& from) {
     std::vector<Tensor>& results = lanes_[from.lane].gradients;
     const std::span<const PassGraph::Target> targets = graph_.targets(from);
-    if (results.empty()) results.resize(targets.size());  // of a node that was not applied
+    if (results.empty()) results.resize(targets.size());  // it was not applied
     const Stream& own = from.node->stream();
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].to == NodeIndex::kNone) continue;
       Tensor& gradient = results[i];
-      // A result on another device was issued to that device's current stream.
+      // A result on another device was computed on that device's current stream.
       const bool elsewhere = gradient.defined() && gradient.device() != own.device();
       const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
       bring(targets[i], std::move(gradient), stream);
@@ -361,15 +356,15 @@ class GraphTask final : public BackwardPass {
 
   const bool retain_graph_;
   const bool create_graph_;
-  std::shared_ptr<RandomNumbers> random_;  // the caller's own, if any, where helpers may come
-  // Memory for everything that grows with the graph; a small graph needs no more than this.
+  std::shared_ptr<RandomNumbers> random_;  // the caller's own, if it has any and helpers may come
+  // Memory for everything that grows with the graph; enough for a small graph.
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
   PassGraph graph_{&memory_};
   std::pmr::vector<Lane> lanes_{&memory_};
   LaneWorkers<GraphTask, NodeState> workers_{*this, &memory_};
-  std::vector<Capture> captures_;          // each written by the lane of its node
-  std::atomic<bool> side_streams_{false};  // some node ran on another stream than the current one
+  std::vector<Capture> captures_;          // each written by its node's lane
+  std::atomic<bool> side_streams_{false};  // a node ran on a stream that was not current
 };
 
 }  // namespace lockstep::detail

@@ -20,25 +20,25 @@
 
 namespace lockstep::detail {
 
-// Runs the items of several lanes on the calling thread and on helpers, of each lane one at a time.
+// Runs the items of several lanes on the calling thread and on helpers, one item of each lane at a
+// time.
 //
 // The calling thread starts alone and takes items of any lane that no thread works on. A thread
-// that is about to run an item while another lane has some, too, calls a helper first. So no lane
-// with items waits for what goes on in another one. If the work was short the last time, the first
-// helper is not woken: it comes when it looks for work itself, which is mostly too late to be
-// needed.
+// that is about to run an item while another lane has some, too, first calls a helper, so no lane
+// with items waits for another. If the work was short last time, the first helper is not woken: it
+// comes when it next looks for work, usually too late to be needed.
 //
-// `Item` has a member `Item* next_ready` for the workers' use. `Job` has `run(Item&)`, which may
-// throw; `finish(Item&)`, which is called with the lock held once the item has run, and which calls
-// `put` for items that have become ready; and `Scope`, which each thread makes from the Job before
-// its first item, and whose `enter(lane)` it calls before each item.
+// `Item` has a member `Item* next_ready` for the workers. `Job` has `run(Item&)`, which may throw;
+// `finish(Item&)`, which is called with the lock held after an item has run, and which calls `put`
+// for items that have become ready; and `Scope`, which each thread makes from the Job before its
+// first item, and whose `enter(lane)` it calls before each item.
 //
-// Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
-// but for what an item holds while it runs, and `notifications_`.
+// Threads: the caller and its helpers. `mutex_` guards everything that changes while they work,
+// except for what a running item holds, and `notifications_`.
 template <class Job, class Item>
 class LaneWorkers {
  public:
-  // `memory` has to outlive this object; `set_lanes` alone takes memory from it.
+  // `memory` must outlive this object; only `set_lanes` takes memory from it.
   explicit LaneWorkers(Job& job,
                        std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : job_(job), lanes_(memory) {}
@@ -49,8 +49,8 @@ class LaneWorkers {
   // Adds an item that is ready. Called by `finish`, or before `run`.
   void put(std::size_t lane, Item& item) { lanes_[lane].push(item); }
 
-  // Returns once `count` items have run, those included that are not ready yet; or once one has
-  // thrown and the others that were running have ended.
+  // Returns once `count` items have run, including those not yet ready, or once one has thrown and
+  // all running ones have ended.
   void run(std::size_t count, Pace& pace) {
     if (count == 0) return;
     open_ = count;
@@ -61,11 +61,12 @@ class LaneWorkers {
     }
   }
 
-  // Called by the item that runs: whether it is the last. False if other threads may be at work.
+  // Whether the running item is the last. False if other threads may be at work. Called by the
+  // item.
   bool is_last() const { return lanes_.size() == 1 && open_ <= 1; }
 
-  // Throws what an item threw, if any did: of the first lane where that happened, in the order that
-  // `before`, which is asked about two lanes, gives them.
+  // Throws what an item threw, if any did: that of the first such lane in the order of `before`,
+  // which compares two lanes.
   template <class Before = std::less<>>
   void rethrow_error(const Before& before = {}) const {
     const std::size_t none = lanes_.size();
@@ -81,16 +82,16 @@ class LaneWorkers {
     void push(Item& item) { item.next_ready = std::exchange(ready, &item); }
     Item* pop() { return std::exchange(ready, ready->next_ready); }
 
-    Item* ready = nullptr;  // the last that was put; its next_ready is the one before
+    Item* ready = nullptr;  // the last one put; next_ready links to the one before
     bool taken = false;     // a thread runs one of its items
     std::exception_ptr error;
   };
   struct Choice {
     Item* item = nullptr;
     std::size_t lane = 0;
-    bool more = false;  // another lane has items, and no thread runs them
+    bool more = false;  // another lane has items that no thread runs
   };
-  // What a thread does before it runs an item so that others run theirs.
+  // Whom to wake so that the items of other lanes run, too.
   struct Help {
     enum { none, notify, make_urgent, call } what = none;
     std::size_t helper = 0;
@@ -123,8 +124,8 @@ class LaneWorkers {
       }
       work();
     };
-    // The crew refers to `help`, which ends with this call, as the crew does. Only in a forked
-    // child does `dismiss` throw and the crew stay, and there is no helper there.
+    // The crew refers to `help`, and ends before it. (In a forked child `dismiss` throws and the
+    // crew stays, but has no helpers.)
     crew_.emplace(lanes_.size() - 1, help);
     work();
     crew_->dismiss();
@@ -178,7 +179,7 @@ class LaneWorkers {
     if (others_wait) notify(INT_MAX);
   }
 
-  // Takes an item of lane `last` if that has any, otherwise of another one.
+  // Takes an item of lane `last`, or else of another one.
   Choice choose(std::size_t last) {
     Choice choice;
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
@@ -205,11 +206,10 @@ class LaneWorkers {
     --waiting_;
   }
 
-  // Decides who takes the items that this thread leaves: a thread that waits, a helper that is on
-  // its way, or a new one.
+  // Decides who takes the other lanes' items: a waiting thread, a helper on its way, or a new one.
   Help help_wanted() {
     if (waiting_ > 0) return {.what = Help::notify};
-    // Helper 1 may come by itself as long as the work is short.
+    // While the work is short, helper 1 may come by itself.
     const auto is_long = [this] {
       return !low_priority_ || !Pace::is_short(Pace::Clock::now() - begin_);
     };
@@ -238,21 +238,21 @@ class LaneWorkers {
   }
 
   Job& job_;
-  bool low_priority_ = false;  // constant while the threads work, as is begin_
+  bool low_priority_ = false;  // constant while threads work, as is begin_
   Pace::Clock::time_point begin_;
   std::optional<Crew> crew_;
 
   std::mutex mutex_;
-  std::pmr::vector<Lane> lanes_;  // their number is constant while the threads work
-  std::size_t open_ = 0;          // items that have not run
+  std::pmr::vector<Lane> lanes_;  // their number is constant while threads work
+  std::size_t open_ = 0;          // items yet to run
   bool failed_ = false;
-  std::size_t called_ = 0;        // helpers
-  std::size_t coming_ = 0;        // those called that have not come yet
+  std::size_t called_ = 0;        // helpers called so far
+  std::size_t coming_ = 0;        // of these, those that have not come yet
   std::size_t waiting_ = 0;       // threads in `wait`
-  bool woken_ = false;            // whether the last one called was woken
+  bool woken_ = false;            // the last one called was woken
   Pace::Clock::duration busy_{};  // the time of all items, unless low_priority_
 
-  // Counts how often waiting threads were told to look again; whoever increments it wakes them.
+  // Counts how often waiting threads were told to look again. Whoever increments it wakes them.
   std::atomic<std::uint32_t> notifications_{0};
 };
 

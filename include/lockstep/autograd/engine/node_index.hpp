@@ -14,13 +14,13 @@ class Node;
 
 namespace detail {
 
-// Numbers the nodes of a graph: a hash table in one block of memory, since a pass over a small
-// graph should not allocate for each node.
+// Numbers the nodes of a graph: a hash table in one block of memory, so that a pass over a small
+// graph need not allocate for each node.
 class NodeIndex {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
 
-  // `memory` has to outlive this object.
+  // `memory` must outlive this object.
   explicit NodeIndex(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : slots_(memory) {}
 
@@ -29,7 +29,7 @@ class NodeIndex {
     return slots_.empty() ? kNone : slots_[slot_of(node)].number;
   }
 
-  // The node's number; a node that has none gets `number`.
+  // The node's number; a node without one gets `number`.
   std::size_t add(const Node* node, std::size_t number) {
     if (2 * (size_ + 1) > slots_.size()) grow();
     Slot& slot = slots_[slot_of(node)];
@@ -47,7 +47,7 @@ class NodeIndex {
   };
   static constexpr std::size_t kFirstSize = 16;
 
-  // The slot of the node, or the empty slot for it. At least half of the slots are empty.
+  // The node's slot, or the empty slot for it. At least half of the slots are empty.
   std::size_t slot_of(const Node* node) const {
     // The upper bits of a product depend on all bits of the address.
     const auto hash = reinterpret_cast<std::uintptr_t>(node) * std::uint64_t{0x9E3779B97F4A7C15};

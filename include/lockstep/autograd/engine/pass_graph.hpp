@@ -15,18 +15,18 @@
 
 namespace lockstep::detail {
 
-// The part of a graph that a backward pass goes through: what its roots reach, and an Arrival for
-// each gradient that comes along an edge.
+// The part of a graph that a backward pass goes through: the nodes that its roots reach, and an
+// Arrival for each gradient that comes along an edge.
 //
-// The gradients that come to a node lie side by side, whenever they come: first the roots' own,
-// then the others in an order of the nodes that they come from. Where some node sums early that is
-// the order in which the nodes run where there is one lane.
+// The arrivals at a node lie side by side, in an order that does not depend on when they come:
+// first the roots' own, then the others in a fixed order of the nodes that they come from. If any
+// node sums on arrival, that is the order in which nodes run in a single lane.
 //
-// Threads: one thread builds it before other threads use it. From then on the targets are constant;
-// GraphTask says which thread may use the gradients that lie there.
+// Threads: one thread builds it before others use it. From then on the targets are constant;
+// GraphTask says which thread may use the gradients.
 class PassGraph {
  public:
-  // Where the gradient that comes along an edge, or that is given to a root, goes.
+  // Where the gradient of an edge or a root goes.
   struct Target {
     std::size_t to = NodeIndex::kNone;  // the node's number; none for an edge to nowhere
     std::size_t arrival = 0;
@@ -34,7 +34,7 @@ class PassGraph {
   // A gradient at an input of a node.
   struct Arrival {
     std::size_t input_nr = 0;
-    Tensor gradient;               // undefined until it has come, or if it is zero
+    Tensor gradient;               // undefined until it has come, and if it is zero
     std::optional<Stream> stream;  // where it was computed
     bool has_come = false;
   };
@@ -43,13 +43,13 @@ class PassGraph {
     std::size_t first_target = 0;
     std::size_t first_arrival = 0;
     std::size_t end_arrival = 0;
-    std::size_t waiting = 0;  // how many edges have not brought their gradient yet
-    bool reached = false;     // by a gradient
-    bool needed = false;      // it leads to a captured gradient, or takes one, or none is captured
-    bool applied = false;     // it leads to a captured gradient, or none is captured
-    bool sums_early = false;  // its gradients are added up as they come
-    bool owns_sum = false;    // what they have been added up to is a tensor that nobody else has
-    std::size_t next_to_sum = 0;  // the arrival that is looked at next
+    std::size_t waiting = 0;      // edges that have not delivered yet
+    bool reached = false;         // by a gradient
+    bool needed = false;          // leads to or takes a captured gradient, or none is captured
+    bool applied = false;         // leads to a captured gradient, or none is captured
+    bool sums_early = false;      // adds its gradients as they come
+    bool owns_sum = false;        // their sum so far is a tensor that nobody else has
+    std::size_t next_to_sum = 0;  // the next arrival to add
     // For the threads that run the nodes.
     std::size_t lane = 0;
     NodeState* next_ready = nullptr;
@@ -60,17 +60,17 @@ class PassGraph {
     Target target;
   };
 
-  // `memory` has to outlive this object; nothing is taken from it once the graph is built.
+  // `memory` must outlive this object. Nothing is taken from it once the graph is built.
   explicit PassGraph(std::pmr::memory_resource* memory)
       : roots_(memory), states_(memory), targets_(memory), arrivals_(memory), index_(memory) {}
 
-  // `edge` has a node.
+  // Adds a root; `edge` has a node.
   void add_root(Edge edge, Tensor gradient) {
     roots_.push_back({std::move(edge), std::move(gradient), {}});
   }
 
-  // Builds the graph and marks the nodes that are needed for the gradients of those in `wanted`, or
-  // all if `wanted` is empty.
+  // Builds the graph and marks the nodes needed for the gradients of the nodes in `wanted`, or all
+  // if `wanted` is empty.
   void build(std::span<const Node* const> wanted) {
     std::pmr::vector<Step> path(states_.get_allocator());
     std::vector<std::size_t> finished;
@@ -102,19 +102,19 @@ class PassGraph {
     return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
   }
 
-  // Whether some node may sum early.
+  // Whether any node may sum on arrival.
   bool any_sums_early() const { return any_sums_early_; }
-  // The node at the end of an edge that leads somewhere.
+  // The node that a target leads to.
   NodeState& node_at(const Target& target) { return states_[target.to]; }
 
-  // Puts a gradient, which may be undefined, at its target. Returns the node there if it waits for
-  // no other.
+  // Stores a gradient, which may be undefined, at its target. Returns the node there if it was the
+  // last one missing.
   NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream) {
     place(target, std::move(gradient), stream);
     NodeState& state = states_[target.to];
     return --state.waiting == 0 ? &state : nullptr;
   }
-  // Puts a gradient at its target, and leaves it to a `bring` of an undefined one to count it.
+  // Stores a gradient without counting it: a `deliver` of an undefined one does that.
   void place(const Target& target, Tensor&& gradient, const Stream& stream) {
     Arrival& arrival = arrivals_[target.arrival];
     arrival.has_come = true;
@@ -124,8 +124,8 @@ class PassGraph {
     states_[target.to].reached = true;
   }
 
-  // Calls `add(first, part)`, which returns whether it has added it, for the node's gradients that
-  // have come and have not been added, in their order, as far as none before them is missing.
+  // Calls `add(first, part)`, which returns whether it has added, for the node's gradients that
+  // have come, in order, up to the first missing one.
   template <class Add>
   void sum_arrivals(NodeState& state, const Add& add) {
     Arrival& first = arrivals_[state.first_arrival];
@@ -142,13 +142,13 @@ class PassGraph {
   }
 
  private:
-  // A step of a walk: a node, and which of its edges comes next.
+  // A step of a walk: a node, and the next of its edges.
   struct Step {
     std::size_t number;
     std::size_t edge;
   };
 
-  // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
+  // Counts an edge that leads to the node and returns the node's number. Appends a new node to
   // `path`.
   std::size_t visit(Node& node, std::pmr::vector<Step>& path) {
     const std::size_t number = index_.add(&node, states_.size());
@@ -161,8 +161,8 @@ class PassGraph {
     return number;
   }
 
-  // Iterative, since a graph can be as deep as the program is long. If `finished` is given, lists
-  // the nodes as the walk leaves them: children before parents.
+  // Iterative, since a graph can be as deep as the program runs long. Lists the nodes in
+  // `finished`, if given, as the walk leaves them: children before parents.
   void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished) {
     while (!path.empty()) {
       Step& step = path.back();
@@ -180,7 +180,7 @@ class PassGraph {
     }
   }
 
-  // Gives each target the arrival at which its gradient will lie.
+  // Gives each target the arrival where its gradient will lie.
   void assign_arrivals() {
     std::size_t count = 0;
     for (NodeState& state : states_) {
@@ -197,7 +197,7 @@ class PassGraph {
       for (const NodeState& state : states_) assign_arrivals_from(state);
     }
   }
-  // A node runs when all its gradients have come; of several, the one whose last came last.
+  // A node runs when all its gradients have come; of several ready ones, the last to become ready.
   void assign_arrivals_as_nodes_run() {
     std::pmr::vector<std::size_t> waiting(states_.get_allocator());
     std::pmr::vector<std::size_t> ready(states_.get_allocator());
@@ -238,7 +238,7 @@ class PassGraph {
     }
   }
 
-  // Reserved beforehand: a pass over a graph of this size would mostly grow its vectors.
+  // Reserved beforehand, since a pass over a small graph would mostly grow its vectors.
   static constexpr std::size_t kUsualNodes = 8;
 
   std::pmr::vector<Root> roots_;

@@ -15,14 +15,14 @@
 
 namespace lockstep::detail {
 
-// The library's state of a thread, as guards set it: grad mode, inference mode, autocast, current
-// streams and random numbers; and that of other libraries (ForeignThreadState). A replica that runs
-// on another thread takes over its caller's.
+// A thread's library state, as guards set it: grad mode, inference mode, autocast, current streams
+// and random numbers, plus the state of other libraries (ForeignThreadState). A replica on another
+// thread takes over its caller's.
 class ThreadState {
  public:
   static ThreadState capture();
 
-  // Makes this the state of the calling thread until destroyed.
+  // Makes it the calling thread's state until destroyed.
   class Scope : NonCopyable {
    public:
     explicit Scope(const ThreadState& state);
@@ -46,8 +46,8 @@ class ThreadState {
 
   AutogradState autograd_ = autograd_state();
   AutocastState autocast_ = autocast_state();
-  std::vector<Stream> streams_;                                // that guards have set
-  std::shared_ptr<RandomNumbers> random_ = random_override();  // null, as usual: the process's
+  std::vector<Stream> streams_;                                // those that guards have set
+  std::shared_ptr<RandomNumbers> random_ = random_override();  // usually null: the process's
   std::vector<Foreign> foreign_;
 };
 

@@ -26,8 +26,7 @@
 
 namespace lockstep::detail {
 
-// For the losses that DataParallel gathers from its replicas, the text says how to make one of
-// them.
+// For losses that DataParallel gathers from its replicas, the message says how to combine them.
 [[noreturn, gnu::cold]] inline void fail_no_scalar(const Tensor& tensor) {
   const bool gathered = tensor.dim() == 1 && tensor.grad_fn() &&
                         std::string_view(tensor.grad_fn()->name()) == "Gather";
@@ -39,7 +38,7 @@ namespace lockstep::detail {
                : "");
 }
 
-// Adds the tensors where backward starts, with the gradients given; a scalar without one gets 1.
+// Adds the tensors where backward starts, with their gradients; a scalar without one gets 1.
 inline void add_roots(GraphTask& task, std::span<const Tensor> tensors,
                       std::span<const Tensor> gradients) {
   check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),

@@ -61,7 +61,7 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     if (!output.defined()) continue;
     if (!streamed) set_stream(current_stream(output.device()));
     streamed = true;
-    // An operation may return an argument; its result is a variable of its own all the same.
+    // If an operation returns an argument, its result must still be another variable.
     if (output.impl().use_count() > 1) output = make_view(output);
     if (!is_floating_point(output.dtype())) continue;
     output.impl()->grad_fn = owner;
@@ -111,8 +111,8 @@ LOCKSTEP_INLINE void RunningOperation::own(const Results& outputs) {
   node_->own(outputs, node_);
 }
 
-// What the engine itself does to gradients are operations like any others; they are defined here
-// because they need `apply`.
+// What the engine itself does to gradients are operations like any other, defined here because they
+// need `apply`.
 struct CastGradient {
   static constexpr const char* name = "cast_gradient";
   Dtype dtype;

@@ -49,11 +49,11 @@ LOCKSTEP_INLINE RemovableHandle add_leaf_hook(const std::shared_ptr<TensorImpl>&
   return {leaf, nullptr, id};
 }
 
-// Guards the hooks of all nodes. Replicas may add theirs at once to one node, which has made the
-// parameters, or the parts of an argument, of all of them, and run passes over it in forward.
+// Guards the hooks of all nodes. Replicas may add hooks at once to a node that they share, the one
+// that made their parameters or inputs, while passes in forward run over it.
 struct NodeHooksMutex : std::mutex {};
 
-// Calls `change` with a list of the node's hooks, which then has those.
+// Calls `change` with a copy of the node's hooks, and makes the result the node's hooks.
 template <class Change>
 void change_hooks(Node& node, const Change& change) {
   std::shared_ptr<const GradientHooks> old;  // destroyed without the lock

@@ -35,8 +35,8 @@ LOCKSTEP_INLINE void Tensor::set_grad(Tensor grad) const {
   impl_->grad.impl_.swap(grad.impl_);
 }
 
-// The same data without a place in the graph; the version stays shared. A sparse tensor never has
-// such a place.
+// The same data without a place in the graph; the version stays shared. A sparse tensor has no such
+// place.
 LOCKSTEP_INLINE Tensor Tensor::detach() const {
   if (get().sparse) [[unlikely]]
     return *this;

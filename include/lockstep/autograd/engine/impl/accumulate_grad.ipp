@@ -109,21 +109,21 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
 
 LOCKSTEP_INLINE Tensor add_to_grad(const Tensor& variable, const Tensor& gradient) {
   while (true) {
-    const Tensor before = variable.grad();  // destroyed without the lock: a deleter may ask for it
-    // Never the gradient itself: other tensors' may be the same one.
+    const Tensor before = variable.grad();  // destroyed without the lock: a deleter may take it
+    // Never the gradient itself, which other tensors may share.
     Tensor sum = sum_gradients(
         before.defined() ? before : zeros(gradient.sizes(), gradient.options()), gradient);
     const std::lock_guard lock(variable.impl()->mutex);
     Tensor& grad = variable.impl()->grad;
     if (grad.is_same(before)) return grad = std::move(sum);
-    // Another pass has added to it meanwhile.
+    // Another pass has added to it meanwhile: try again.
   }
 }
 
 LOCKSTEP_INLINE std::shared_ptr<const LeafHooks> AccumulateGrad::accumulate(Tensor& gradient,
                                                                             bool frozen) {
-  // What `grad` was, which is replaced once at most: destroyed without the lock, since it may lead
-  // to memory of the user's, whose deleter may ask for it.
+  // The former `grad`, destroyed without the lock: it may lead to the user's memory, whose deleter
+  // may take the lock.
   Tensor replaced;
   std::unique_lock lock(variable_.impl()->mutex);
   Tensor& total = variable_.impl()->grad;
@@ -135,7 +135,7 @@ LOCKSTEP_INLINE std::shared_ptr<const LeafHooks> AccumulateGrad::accumulate(Tens
   };
   const Tensor slot = std::exchange(gradient_slot_, {});
   if (frozen) return variable_.impl()->hooks;
-  if (total.defined()) check_summable(total, gradient);  // set_data may have come between
+  if (total.defined()) check_summable(total, gradient);  // set_data may have changed the leaf
   if (gradient.is_sparse()) [[unlikely]] {
     if (!total.defined() || total.is_sparse()) {
       if (total.defined()) {
@@ -155,28 +155,28 @@ LOCKSTEP_INLINE std::shared_ptr<const LeafHooks> AccumulateGrad::accumulate(Tens
   const auto may_be_taken = [&] {
     const bool images = is_channels_last(variable_);
     const bool fits = images ? is_channels_last(gradient) : gradient.is_contiguous();
-    // Not so what an operation or a hook has recorded by itself, or made in inference mode.
+    // Not if an operation or a hook has recorded it itself, or made it in inference mode.
     const bool plain = !gradient.is_inference() && (is_grad_enabled() || !gradient.requires_grad());
     return gradient.is_same(slot) || (fits && plain && is_sole_owner(gradient));
   };
   if (!total.defined() && may_be_taken()) {
     total = std::move(gradient);
   } else if (is_grad_enabled()) {
-    // Without the lock: a recorded operation locks the leaves that it is given, perhaps this one.
+    // Unlocked, since a recorded operation locks the leaves that it gets, perhaps this one.
     lock.unlock();
     (void)add_to_grad(variable_, gradient);
     lock.lock();
   } else if (!total.defined()) {
     total = own_copy(gradient);
   } else {
-    // Such as an expanded one, which cannot be added to in place.
+    // `total` may be an expanded tensor, which cannot be added to in place.
     if (repeats_elements(total)) replace(own_copy(total));
     add_in_place(total, gradient);
   }
   return variable_.impl()->hooks;
 }
 
-// The AccumulateGrad of a leaf: the same one as long as a graph holds it.
+// The AccumulateGrad of a leaf: the same one for as long as a graph holds it.
 inline std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {
   TensorImpl& impl = *leaf.impl();
   const std::lock_guard lock(impl.mutex);
