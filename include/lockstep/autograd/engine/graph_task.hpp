@@ -85,12 +85,12 @@ class GraphTask final : public BackwardPass {
     for (NodeState& state : graph_.states()) state.lane = lane_of(state.node->stream().device());
     if (lanes_.size() > 1) {
       random_ = random_override();
-      if (graph_.any_sums_early()) leave_sums_over_lanes();
+      if (graph_.any_sums_on_arrival()) stop_sums_across_lanes();
     }
     workers_.set_lanes(lanes_.size());
     for (PassGraph::Root& root : graph_.roots()) {
       const Stream stream = current_stream(root.gradient.device());
-      bring(root.target, std::move(root.gradient), stream);
+      deliver(root.target, std::move(root.gradient), stream);
     }
     // One per thread, since a thread's passes usually take equally long.
     static constinit thread_local Pace pace;
@@ -205,8 +205,8 @@ class GraphTask final : public BackwardPass {
 
   // Delivers a gradient, and queues the node there if it was the last one missing. Called with the
   // workers' lock, or before they run.
-  void bring(const PassGraph::Target& target, Tensor&& gradient, const Stream& stream) {
-    NodeState* const ready = graph_.bring(target, std::move(gradient), stream);
+  void deliver(const PassGraph::Target& target, Tensor&& gradient, const Stream& stream) {
+    NodeState* const ready = graph_.deliver(target, std::move(gradient), stream);
     if (ready) workers_.put(ready->lane, *ready);
   }
 
@@ -240,7 +240,7 @@ class GraphTask final : public BackwardPass {
         if (next.node && gradients[i].defined()) next.node->fit(next.input_nr, gradients[i]);
       }
       if (!retain_graph_) node.release_saved();
-      if (graph_.any_sums_early() || !captures_.empty()) sum_or_drop(state, gradients);
+      if (graph_.any_sums_on_arrival() || !captures_.empty()) sum_or_drop(state, gradients);
     } else {
       gradients.clear();
     }
@@ -254,17 +254,17 @@ class GraphTask final : public BackwardPass {
       if (targets[i].to == NodeIndex::kNone) continue;
       const NodeState& to = graph_.node_at(targets[i]);
       if (!to.needed) gradients[i] = Tensor();
-      if (to.sums_early) sum_early(targets[i], gradients[i], from.node->stream());
+      if (to.sums_on_arrival) sum_on_arrival(targets[i], gradients[i], from.node->stream());
     }
   }
 
   // Stops summing on arrival at nodes that also get gradients from another lane.
-  void leave_sums_over_lanes() {
+  void stop_sums_across_lanes() {
     for (const NodeState& from : graph_.states()) {
       for (const PassGraph::Target& target : graph_.targets(from)) {
         if (target.to == NodeIndex::kNone) continue;
         NodeState& to = graph_.node_at(target);
-        if (to.lane != from.lane) to.sums_early = false;
+        if (to.lane != from.lane) to.sums_on_arrival = false;
       }
     }
   }
@@ -277,19 +277,19 @@ class GraphTask final : public BackwardPass {
 
   // Stores a gradient at its target and adds the gradients there that have come, up to the first
   // missing one. Leaves the sum to the node if it needs more than that.
-  void sum_early(const PassGraph::Target& target, Tensor& gradient, const Stream& stream) {
+  void sum_on_arrival(const PassGraph::Target& target, Tensor& gradient, const Stream& stream) {
     PassGraph::NodeState& to = graph_.node_at(target);
     if (to.node->stream() != stream) {
-      to.sums_early = false;
+      to.sums_on_arrival = false;
       return;
     }
-    graph_.place(target, std::move(gradient), stream);
+    graph_.store(target, std::move(gradient), stream);
     graph_.sum_arrivals(to, [&](PassGraph::Arrival& sum, PassGraph::Arrival& part) {
       const Tensor& a = sum.gradient;
       const Tensor& b = part.gradient;
-      to.sums_early = a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
-                      a.device() == stream.device() && b.device() == stream.device();
-      if (!to.sums_early) return false;
+      to.sums_on_arrival = a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
+                           a.device() == stream.device() && b.device() == stream.device();
+      if (!to.sums_on_arrival) return false;
       order_after(stream, sum);
       order_after(stream, part);
       sum.stream = stream;
@@ -346,7 +346,7 @@ class GraphTask final : public BackwardPass {
       // A result on another device was computed on that device's current stream.
       const bool elsewhere = gradient.defined() && gradient.device() != own.device();
       const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
-      bring(targets[i], std::move(gradient), stream);
+      deliver(targets[i], std::move(gradient), stream);
     }
     results.clear();
   }

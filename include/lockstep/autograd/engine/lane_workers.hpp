@@ -5,6 +5,7 @@
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/park.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
+#include <lockstep/error.hpp>
 
 #include <atomic>
 #include <climits>
@@ -92,15 +93,15 @@ class LaneWorkers {
     bool more = false;  // another lane has items that no thread runs
   };
   // Whom to wake so that the items of other lanes run, too.
-  struct Help {
-    enum { none, notify, make_urgent, call } what = none;
+  struct WakeUp {
+    enum { nobody, waiting_thread, coming_helper, new_helper } whom = nobody;
     std::size_t helper = 0;
     Crew::Call how = Crew::Call::urgent;
   };
 
   void run_alone() {
     Lane& lane = lanes_[0];
-    try {
+    lane.error = thrown_by([&] {
       typename Job::Scope scope(job_);
       while (lane.ready) {
         Item& item = *lane.pop();
@@ -109,13 +110,11 @@ class LaneWorkers {
         --open_;
         job_.finish(item);
       }
-    } catch (...) {
-      lane.error = std::current_exception();
-    }
+    });
   }
 
   void run_together(Pace& pace) {
-    low_priority_ = pace.is_short();
+    usually_short_ = pace.is_short();
     begin_ = Pace::Clock::now();
     const auto help = [this](std::size_t /*helper*/) {
       {
@@ -129,7 +128,7 @@ class LaneWorkers {
     crew_.emplace(lanes_.size() - 1, help);
     work();
     crew_->dismiss();
-    pace.measured(low_priority_ ? Pace::Clock::now() - begin_ : busy_);
+    pace.measured(usually_short_ ? Pace::Clock::now() - begin_ : busy_);
     crew_.reset();
   }
 
@@ -145,30 +144,21 @@ class LaneWorkers {
       }
       lane = choice.lane;
       lanes_[lane].taken = true;
-      const Help help = choice.more ? help_wanted() : Help{};
+      const WakeUp wake_up = choice.more ? choose_wake_up() : WakeUp{};
       lock.unlock();
-      give(help);
-      const auto begin = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
-      std::exception_ptr error;
-      try {
+      wake(wake_up);
+      const auto begin = usually_short_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      std::exception_ptr error = thrown_by([&] {
         if (!scope) scope.emplace(job_);
         scope->enter(lane);
         job_.run(*choice.item);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      const auto end = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      });
+      const auto end = usually_short_ ? Pace::Clock::time_point() : Pace::Clock::now();
       lock.lock();
       busy_ += end - begin;
       lanes_[lane].taken = false;
       --open_;
-      if (!error) {
-        try {
-          job_.finish(*choice.item);
-        } catch (...) {
-          error = std::current_exception();
-        }
-      }
+      if (!error) error = thrown_by([&] { job_.finish(*choice.item); });
       if (error) {
         lanes_[lane].error = std::move(error);
         failed_ = true;
@@ -207,29 +197,29 @@ class LaneWorkers {
   }
 
   // Decides who takes the other lanes' items: a waiting thread, a helper on its way, or a new one.
-  Help help_wanted() {
-    if (waiting_ > 0) return {.what = Help::notify};
+  WakeUp choose_wake_up() {
+    if (waiting_ > 0) return {.whom = WakeUp::waiting_thread};
     // While the work is short, helper 1 may come by itself.
     const auto is_long = [this] {
-      return !low_priority_ || !Pace::is_short(Pace::Clock::now() - begin_);
+      return !usually_short_ || !Pace::is_short(Pace::Clock::now() - begin_);
     };
     if (coming_ > 0) {
       if (woken_ || !is_long()) return {};
       woken_ = true;
-      return {.what = Help::make_urgent, .helper = 1};
+      return {.whom = WakeUp::coming_helper, .helper = 1};
     }
     if (called_ == crew_->helpers()) return {};
     woken_ = called_ > 0 || is_long();
     ++coming_;
-    return {.what = Help::call,
+    return {.whom = WakeUp::new_helper,
             .helper = ++called_,
             .how = woken_ ? Crew::Call::urgent : Crew::Call::low_priority};
   }
 
-  void give(const Help& help) noexcept {
-    if (help.what == Help::notify) notify(1);
-    if (help.what == Help::make_urgent) crew_->make_urgent(help.helper);
-    if (help.what == Help::call) crew_->call(help.helper, help.how);
+  void wake(const WakeUp& wake_up) noexcept {
+    if (wake_up.whom == WakeUp::waiting_thread) notify(1);
+    if (wake_up.whom == WakeUp::coming_helper) crew_->make_urgent(wake_up.helper);
+    if (wake_up.whom == WakeUp::new_helper) crew_->call(wake_up.helper, wake_up.how);
   }
 
   void notify(int threads) noexcept {
@@ -238,7 +228,7 @@ class LaneWorkers {
   }
 
   Job& job_;
-  bool low_priority_ = false;  // constant while threads work, as is begin_
+  bool usually_short_ = false;  // constant while threads work, as is begin_
   Pace::Clock::time_point begin_;
   std::optional<Crew> crew_;
 
@@ -250,7 +240,7 @@ class LaneWorkers {
   std::size_t coming_ = 0;        // of these, those that have not come yet
   std::size_t waiting_ = 0;       // threads in `wait`
   bool woken_ = false;            // the last one called was woken
-  Pace::Clock::duration busy_{};  // the time of all items, unless low_priority_
+  Pace::Clock::duration busy_{};  // the time of all items, unless usually_short_
 
   // Counts how often waiting threads were told to look again. Whoever increments it wakes them.
   std::atomic<std::uint32_t> notifications_{0};

@@ -43,13 +43,13 @@ class PassGraph {
     std::size_t first_target = 0;
     std::size_t first_arrival = 0;
     std::size_t end_arrival = 0;
-    std::size_t waiting = 0;      // edges that have not delivered yet
-    bool reached = false;         // by a gradient
-    bool needed = false;          // leads to or takes a captured gradient, or none is captured
-    bool applied = false;         // leads to a captured gradient, or none is captured
-    bool sums_early = false;      // adds its gradients as they come
-    bool owns_sum = false;        // their sum so far is a tensor that nobody else has
-    std::size_t next_to_sum = 0;  // the next arrival to add
+    std::size_t waiting = 0;       // edges that have not delivered yet
+    bool reached = false;          // by a gradient
+    bool needed = false;           // leads to or takes a captured gradient, or none is captured
+    bool applied = false;          // leads to a captured gradient, or none is captured
+    bool sums_on_arrival = false;  // adds its gradients as they come
+    bool owns_sum = false;         // their sum so far is a tensor that nobody else has
+    std::size_t next_to_sum = 0;   // the next arrival to add
     // For the threads that run the nodes.
     std::size_t lane = 0;
     NodeState* next_ready = nullptr;
@@ -103,19 +103,19 @@ class PassGraph {
   }
 
   // Whether any node may sum on arrival.
-  bool any_sums_early() const { return any_sums_early_; }
+  bool any_sums_on_arrival() const { return any_sums_on_arrival_; }
   // The node that a target leads to.
   NodeState& node_at(const Target& target) { return states_[target.to]; }
 
   // Stores a gradient, which may be undefined, at its target. Returns the node there if it was the
   // last one missing.
-  NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream) {
-    place(target, std::move(gradient), stream);
+  NodeState* deliver(const Target& target, Tensor&& gradient, const Stream& stream) {
+    store(target, std::move(gradient), stream);
     NodeState& state = states_[target.to];
     return --state.waiting == 0 ? &state : nullptr;
   }
   // Stores a gradient without counting it: a `deliver` of an undefined one does that.
-  void place(const Target& target, Tensor&& gradient, const Stream& stream) {
+  void store(const Target& target, Tensor&& gradient, const Stream& stream) {
     Arrival& arrival = arrivals_[target.arrival];
     arrival.has_come = true;
     if (!gradient.defined()) return;
@@ -186,12 +186,12 @@ class PassGraph {
     for (NodeState& state : states_) {
       state.first_arrival = state.end_arrival = state.next_to_sum = count;
       count += state.waiting;
-      state.sums_early = state.waiting > 2 && state.node->num_inputs() == 1;
-      any_sums_early_ = any_sums_early_ || state.sums_early;
+      state.sums_on_arrival = state.waiting > 2 && state.node->num_inputs() == 1;
+      any_sums_on_arrival_ = any_sums_on_arrival_ || state.sums_on_arrival;
     }
     arrivals_.resize(count);
     for (Root& root : roots_) assign_arrival(root.target, root.edge);
-    if (any_sums_early_) {
+    if (any_sums_on_arrival_) {
       assign_arrivals_as_nodes_run();
     } else {
       for (const NodeState& state : states_) assign_arrivals_from(state);
@@ -234,7 +234,7 @@ class PassGraph {
         if (target.to != NodeIndex::kNone && states_[target.to].needed) state.applied = true;
       }
       if (state.applied) state.needed = true;
-      if (!state.needed) state.sums_early = false;
+      if (!state.needed) state.sums_on_arrival = false;
     }
   }
 
@@ -246,7 +246,7 @@ class PassGraph {
   std::pmr::vector<Target> targets_;  // those of one node side by side
   std::pmr::vector<Arrival> arrivals_;
   NodeIndex index_;
-  bool any_sums_early_ = false;
+  bool any_sums_on_arrival_ = false;
 };
 
 }  // namespace lockstep::detail
