@@ -19,12 +19,12 @@
 
 namespace lockstep::detail {
 
-// Cores of the machine, as the system numbers them. (nvcc fails for a std::optional of a cpu_set_t,
+// Cores of the machine, as the system numbers them. (nvcc rejects a std::optional of a cpu_set_t,
 // which has no name of its own.)
 struct CoreSet : cpu_set_t {};
 
-// The cores that the calling thread may run on, if the system can say so: it cannot where a machine
-// has more than a CoreSet holds.
+// The cores that the calling thread may run on; none if the system cannot say, as on a machine with
+// more than a CoreSet holds.
 inline std::optional<CoreSet> affinity() noexcept {
   CoreSet allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return allowed;
@@ -35,15 +35,15 @@ inline bool set_affinity(const CoreSet& allowed) noexcept {
   return ::sched_setaffinity(0, sizeof allowed, &allowed) == 0;
 }
 
-// The core that the calling thread runs on at this moment; -1 where that cannot be known.
+// The core that the calling thread runs on right now; -1 if unknown.
 inline int current_core() noexcept { return ::sched_getcpu(); }
 
-// The cores that the calling thread might use before it made a CoreBinding, or before the thread
-// did that started it with start_thread; empty without a CoreBinding.
+// The cores that the calling thread, or its starter by start_thread, could use before making a
+// CoreBinding; empty without a CoreBinding.
 inline constinit thread_local std::optional<CoreSet> unbound_affinity;
 
-// The number of cores that the calling thread may run on while nothing binds it, at least 1.
-// `hardware_concurrency` alone would count cores that taskset or a batch system has taken away.
+// The number of cores that the calling thread may run on if nothing binds it; at least 1.
+// (`hardware_concurrency` also counts cores that taskset or a batch system has taken away.)
 inline unsigned usable_cores() noexcept {
   const std::optional<CoreSet> allowed = unbound_affinity ? unbound_affinity : affinity();
   if (allowed) return static_cast<unsigned>(CPU_COUNT(&*allowed));
@@ -51,9 +51,9 @@ inline unsigned usable_cores() noexcept {
   return cores > 0 ? cores : 1;
 }
 
-// Binds the calling thread to one of `parts` equal parts of `cores` until the binding is destroyed,
-// by the same thread; with more parts than cores, several parts are the same core. An Error that
-// begins with `who` if the system does not allow it.
+// Binds the calling thread to one of `parts` equal parts of `cores` until the same thread destroys
+// the binding. With more parts than cores, several parts are the same core. An Error that begins
+// with `who` if the system refuses.
 class CoreBinding : NonCopyable {
  public:
   CoreBinding(const std::optional<CoreSet>& cores, std::size_t part, std::size_t parts,
@@ -92,21 +92,20 @@ class CoreBinding : NonCopyable {
   const bool outermost_;
 };
 
-// Starts a thread that shares its starter's CoreBinding, if there is one. In it, usable_cores and
-// start_detached ignore the binding, as they do in its starter. An Error that begins with `none` if
-// the system has no thread, a std::bad_alloc if it has no memory.
+// Starts a thread that shares its starter's CoreBinding, if any. usable_cores and start_detached
+// ignore the binding there, as in its starter. An Error that begins with `none` if the system has
+// no thread, a std::bad_alloc if it has no memory.
 std::thread start_thread(std::string_view none, std::function<void()> run);
 
-// Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
-// Called after `stay_loaded`. Errors as those of start_thread.
+// Starts a thread that outlives its starter's CoreBinding, if any, and is not bound by it. Called
+// after `stay_loaded`. Errors as in start_thread.
 void start_detached(std::string_view none, std::function<void()> run);
 
-// Each library has its own, which is within it.
+// Hidden: each shared library has its own.
 [[gnu::visibility("hidden")]] inline constinit std::atomic<bool> stays_loaded{false};
 
-// Keeps the shared library that this code is in loaded, also after dlclose. Called before a thread
-// is started that nobody ends, since its code has to stay, and with no mutex held: it takes the
-// system's loader lock.
+// Keeps the shared library with this code loaded, even after dlclose. Called before starting a
+// thread that nobody ends, and with no mutex held, since it takes the system's loader lock.
 inline void stay_loaded() noexcept {
   if (stays_loaded.load(std::memory_order_relaxed)) [[likely]]
     return;

@@ -18,10 +18,9 @@ enum class DeviceType : unsigned char { cpu, cuda };
 
 // Where a tensor lives: a value, printed and parsed as `cpu`, `cpu:0`, `cuda:0`.
 //
-// `cpu` without an index is ordinary host memory, where data is born and files are read into.
-// `cpu:i` is a host device: a slice of the CPU that behaves like an accelerator, with allocations
-// and streams of its own. `cuda:i` is a GPU. A Device only names; whether it exists is asked of
-// `device_count` when it is first used.
+// `cpu` without an index is ordinary host memory, where data is created and files are read. `cpu:i`
+// is a host device: a slice of the CPU that behaves like an accelerator, with its own allocations
+// and streams. `cuda:i` is a GPU. A Device is only a name; its first use checks that it exists.
 //
 // **Torch counterpart.** torch::Device; an indexed `cpu` names a different device here.
 struct Device {
@@ -32,14 +31,14 @@ struct Device {
   constexpr Device(DeviceType device_type, int device_index)
       : type(device_type), index(device_index) {}
 
-  // Parses `cpu`, `cpu:<i>`, `cuda`, `cuda:<i>`; `cuda` alone means `cuda:0`. Anything else throws
-  // a DeviceError that quotes the string.
+  // Parses `cpu`, `cpu:<i>`, `cuda` (which means `cuda:0`) and `cuda:<i>`. A DeviceError quotes
+  // anything else.
   Device(std::string_view text) : Device(parse(text)) {}
   Device(const char* text) : Device(parse(text)) {}
   Device(const std::string& text) : Device(parse(text)) {}
 
-  // Device i of those that `devices()` lists: a GPU if the program can use one, else a host device.
-  // A negative i is a DeviceError; whether there are so many devices is asked at the first use.
+  // Device i of devices(): a GPU if the program can use one, else a host device. A negative i is a
+  // DeviceError; one that is too large is noticed at the first use.
   //
   // **Torch counterpart.** torch.device(i).
   template <std::same_as<int> Index>

@@ -23,8 +23,8 @@ inline std::string microseconds(std::int64_t nanoseconds) {
          std::string(3 - decimals.size(), '0') + decimals;
 }
 
-// The text of a trace of these events, which lie row by row: the process is this one, its "threads"
-// are the rows. Made without a std::ostream, which would group digits where the locale does.
+// The text of a trace of these events, which come row by row; its "threads" are the rows. Avoids
+// std::ostream, which might group digits.
 inline std::string chrome_trace(const std::vector<FunctionEvent>& events, std::uint64_t dropped) {
   using lockstep::detail::json_string;
   const std::string process = "\"pid\":" + std::to_string(::getpid());

@@ -8,7 +8,7 @@
 
 namespace lockstep::profile {
 
-// A range as it is drawn. Times are nanoseconds since the Profiler began.
+// A range as drawn. Times are nanoseconds since the Profiler began.
 //
 // **Torch counterpart.** torch.autograd.profiler_util.FunctionEvent, what profile.events() has.
 struct FunctionEvent {

@@ -15,7 +15,7 @@
 
 namespace lockstep::profile {
 
-// The name of a range as it stands in the program's text: it lives as long as the program.
+// The name of a range as a string literal, which lives as long as the program.
 class Literal {
  public:
   consteval Literal(const char* text) : text_(text) {}
@@ -25,29 +25,28 @@ class Literal {
   const char* text_;
 };
 
-// What else can be said of a range.
+// Optional details of a range.
 struct RangeDetails {
-  std::uint64_t bytes = 0;  // that are copied, for instance; not shown if 0
+  std::uint64_t bytes = 0;  // bytes copied, for instance; not shown if 0
   // The stream on which a GPU's range is timed; null for the thread's current one.
   lockstep::detail::StreamState* stream = nullptr;
 };
 
-// A named range of time, from here to the end of the scope, in the timeline of the Profiler that is
-// recording; nothing if none is.
+// Marks a named range of time, from here to the end of the scope, in the timeline of the recording
+// Profiler, if any.
 //
-// It is drawn in the row of the calling thread, or of the device that is given. On a host device it
-// is the time that the thread spends in the scope. On a GPU it is the time in which the GPU does
-// what the scope issues to the device's current stream; the row of the thread then has the range as
-// well, with the time that issuing took. A range that a Profiler has not seen begin and end is left
-// out of its timeline.
+// It is drawn in the row of the calling thread, or of the given device. On a host device it shows
+// the time that the thread spends in the scope. On a GPU it shows the time that the GPU spends on
+// the scope's work on the device's current stream, and the thread's row shows the time spent
+// issuing that. A range that began before the Profiler, or ends after it, is left out.
 //
-// The name is a literal; one that is made at run time has to be a std::string, which is copied.
+// The name is a literal; a name made at run time must be a std::string, which is copied.
 //
 // **Torch counterpart.** torch.profiler.record_function, RECORD_FUNCTION.
 // **Devices and streams.** With CUDA, NVTX ranges of the same name show in Nsight Systems. Timing a
-// range on a GPU puts two events onto its stream.
-// **Threads and exceptions.** Begins and ends in one thread; throws nothing. Where nothing is
-// recorded it costs about a nanosecond and allocates nothing.
+// range on a GPU adds two events to its stream.
+// **Threads and exceptions.** Begins and ends in one thread; throws nothing. If nothing records, it
+// costs about a nanosecond and allocates nothing.
 // **Example.** const ls::profile::RecordFunction range("augment");
 class [[nodiscard]] RecordFunction : lockstep::detail::NonCopyable {
  public:
@@ -63,7 +62,7 @@ class [[nodiscard]] RecordFunction : lockstep::detail::NonCopyable {
   ~RecordFunction();
 
  private:
-  // A copy of the name that lives as long as the log; an empty name if there is no room for it.
+  // A copy of the name that lives as long as the log; an empty name if there is no room.
   [[gnu::cold]] static const char* kept(std::uint64_t state, const std::string& name) noexcept;
 
   [[gnu::cold]] void begin(std::uint64_t state, const char* name, const Row& row,
@@ -73,7 +72,7 @@ class [[nodiscard]] RecordFunction : lockstep::detail::NonCopyable {
 
   detail::DeviceMark* mark() const noexcept;
 
-  // What `recording` was when the range began. While it is 0 nothing below has a value.
+  // `recording` when the range began. If it is 0, nothing below has a value.
   std::uint64_t state_ = 0;
   const detail::RangeListener* listener_;
   detail::RecordedEvent event_;

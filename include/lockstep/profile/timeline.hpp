@@ -14,8 +14,8 @@
 
 namespace lockstep::profile::detail {
 
-// Orders rows: the main thread, other threads by name and number, host devices, GPUs; each device's
-// compute stream before its copy stream.
+// Orders rows: the main thread, other threads by name and number, host devices, GPUs; of a device,
+// the compute stream before the copy stream.
 struct RowKey {
   int group;
   std::string stem;
@@ -26,7 +26,7 @@ struct RowKey {
   friend auto operator<=>(const RowKey&, const RowKey&) = default;
 
   static RowKey of_thread(const std::string& label) {
-    // Of more digits than nine, the last nine.
+    // Of more than nine digits, only the last nine count.
     const std::size_t digits = std::max(label.find_last_not_of("0123456789") + 1,
                                         label.size() - std::min<std::size_t>(label.size(), 9));
     const long number = digits < label.size() ? std::stol(label.substr(digits)) : -1;
@@ -38,17 +38,17 @@ struct RowKey {
   }
 };
 
-// The ranges of all threads, put into rows in which no two cross: one lies within the other or
-// behind it. Where several threads share a row and their ranges overlap, the row gets further ones
-// beside it, "cpu:0 compute (2)"; ranges of one thread do not cross.
+// Arranges the ranges of all threads in rows in which no two cross: they are nested or disjoint. If
+// several threads share a row and their ranges cross, the row gets further ones beside it, "cpu:0
+// compute (2)". Ranges of one thread never cross.
 class Timeline {
  public:
-  // The ranges of a thread come in the order in which they ended.
+  // A thread adds its ranges in the order in which they ended.
   void add(RowKey row, std::size_t thread, FunctionEvent event) {
     rows_[std::move(row)].push_back({thread, std::move(event)});
   }
 
-  // All ranges, row by row, each row in the order in which its ranges began.
+  // All ranges, row by row, each row in the order in which ranges began.
   std::vector<FunctionEvent> arrange() && {
     std::vector<FunctionEvent> events;
     for (auto& [key, parts] : rows_) arrange_row(key.label, parts, events);
@@ -60,7 +60,7 @@ class Timeline {
     std::size_t thread;
     FunctionEvent event;
   };
-  // One of the rows that lie beside each other.
+  // One of several rows beside each other.
   struct Lane {
     std::vector<const Part*> parts;
     std::vector<const Part*> open;  // each within the one before

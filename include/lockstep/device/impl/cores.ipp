@@ -22,8 +22,8 @@ std::thread started(std::string_view none, Run run) {
   }
 }
 
-// Both take a std::function, so that a std::thread of one type alone is made: g++ compiles what the
-// threads of a program run wherever the program destroys a std::thread.
+// Both take a std::function, so that there is one type of std::thread: wherever a program destroys
+// a std::thread, g++ compiles what all its threads run.
 LOCKSTEP_INLINE std::thread start_thread(std::string_view none, std::function<void()> run) {
   return started(none, [unbound = unbound_affinity, run = std::move(run)] {
     unbound_affinity = unbound;

@@ -16,8 +16,8 @@
 
 namespace lockstep::detail {
 
-// The number of host devices once it is decided, 0 before. Every operation checks devices several
-// times by it. No other data is published with it, so relaxed order is enough.
+// The number of host devices; 0 until it is fixed. Every operation checks devices by it. No other
+// data is published with it, so relaxed order is enough.
 inline constinit std::atomic<int> known_host_count{0};
 
 LOCKSTEP_INLINE std::optional<int> count_in_environment(const char* variable, int least, int most) {
@@ -34,7 +34,7 @@ LOCKSTEP_INLINE int default_host_count() {
   return count ? *count : static_cast<int>(usable_cores());
 }
 
-// Guards what is asked for by a call, 0 for nothing, and that the number is decided once.
+// Guards the requested number, 0 for none, and that the number is fixed only once.
 inline constinit std::mutex host_count_mutex;
 inline constinit int requested_host_count = 0;
 
@@ -42,7 +42,7 @@ inline int host_count() {
   if (const int known = known_host_count.load(std::memory_order_relaxed)) return known;
   const std::lock_guard lock(host_count_mutex);
   if (known_host_count.load(std::memory_order_relaxed) == 0) {
-    (void)requested_cuda_count();  // so that a wrong value is noticed without CUDA, too
+    (void)requested_cuda_count();  // so that an invalid value is noticed even without CUDA
     known_host_count.store(requested_host_count > 0 ? requested_host_count : default_host_count(),
                            std::memory_order_relaxed);
   }
@@ -56,9 +56,8 @@ struct CudaDevices {
   int count;
 };
 
-// Decided at first use and the same until the process ends. As long as no counter is registered,
-// null, and the number of GPUs stays open: a static initialiser may ask before the one that
-// registers the CUDA side has run.
+// Fixed at first use until the process ends. Null as long as no counter is registered: a static
+// initialiser may ask before the one that registers the CUDA side has run.
 inline const CudaDevices* cuda_devices() {
   const CountDevices count = cuda_device_counter.load(std::memory_order_acquire);
   if (!count) return nullptr;
@@ -66,7 +65,7 @@ inline const CudaDevices* cuda_devices() {
   return found;
 }
 
-// check_device for all devices that its quick check does not know to exist.
+// check_device for devices that its quick check does not know.
 [[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
   const int count = device_count(device.type);
   if (device.index >= 0 && device.index < count) return;

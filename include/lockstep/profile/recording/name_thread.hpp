@@ -9,14 +9,14 @@ namespace lockstep::profile {
 
 namespace detail {
 
-// The name that name_thread has given the calling thread. Null if it has not, and for those of the
-// thread's own objects that are destroyed after it.
+// The calling thread's name by name_thread. Null if there is none, and while the thread's
+// later-destroyed objects are destroyed.
 const std::string*& thread_name();
 
 }  // namespace detail
 
-// Names the calling thread: its row in timelines in which it has no range yet, and the thread
-// itself, for which the system takes the first 15 characters. Threads of one name share a row.
+// Names the calling thread, and its row in timelines where it has no range yet. The system takes
+// only the first 15 characters. Threads of one name share a row.
 void name_thread(const std::string& name);
 
 }  // namespace lockstep::profile

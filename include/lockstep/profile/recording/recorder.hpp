@@ -30,8 +30,8 @@ inline std::int64_t now() {
       .count();
 }
 
-// The row of the calling thread: the name it was given here or as pthread_setname_np does, "main",
-// or "thread" for one that has no other name than its process.
+// The row of the calling thread: its name by name_thread or pthread_setname_np, "main", or "thread"
+// if it only has its process's name.
 inline std::string thread_label() {
   if (const std::string* const name = thread_name(); name && !name->empty()) return *name;
   if (::gettid() == ::getpid()) return "main";
@@ -42,7 +42,7 @@ inline std::string thread_label() {
   return text.empty() || text == process.substr(0, name.size() - 1) ? "thread" : text;
 }
 
-// The logs of the session that is recorded, at most one at a time.
+// The logs of the current session; there is at most one.
 //
 // Threads: any. `mutex_` guards all members; a thread takes it for its first event of a session.
 // Lives until the process ends.
@@ -50,8 +50,8 @@ class Recorder {
  public:
   static Recorder& instance() { return lockstep::detail::never_destroyed<Recorder>(); }
 
-  // Begins a session of at most `max_events` events of each thread, and returns its number. An
-  // Error if there is a session.
+  // Begins a session that keeps at most `max_events` events per thread, and returns its number. An
+  // Error if there is a session already.
   std::uint64_t start(std::size_t max_events) {
     const std::lock_guard lock(mutex_);
     check<Error>(session() == 0,
@@ -61,17 +61,17 @@ class Recorder {
     return last_session_;
   }
 
-  // Ends it and hands out the logs. Threads that are about to append to theirs may still do so.
+  // Ends the session and returns its logs. Threads may still be appending their last events.
   std::vector<std::shared_ptr<ThreadLog>> stop() {
     const std::lock_guard lock(mutex_);
     recording.store(listening(), std::memory_order_relaxed);
     return std::exchange(logs_, {});
   }
 
-  // The calling thread's log in a session; null if that has ended, the thread is about to end, or
-  // there is no memory.
+  // The calling thread's log in a session; null if the session has ended, the thread is ending, or
+  // memory has run out.
   ThreadLog* log(std::uint64_t number) noexcept {
-    // Without destructors, so that a range may still ask when the owner is gone.
+    // No destructors, so that a range may still look when the owner is gone.
     thread_local ThreadLog* mine = nullptr;
     thread_local std::uint64_t session_of_log = 0;
     thread_local bool ended = false;
@@ -99,8 +99,8 @@ class Recorder {
     return mine;
   }
 
-  // Names of all ranges go to `listener`, which lives until the process ends, or to nobody if it is
-  // null.
+  // Sends the names of all ranges to `listener`, which lives until the process ends; null for
+  // nobody.
   void listen(const RangeListener* listener) {
     const std::lock_guard lock(mutex_);
     range_listener.store(listener, std::memory_order_release);

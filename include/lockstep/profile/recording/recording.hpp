@@ -13,33 +13,32 @@ namespace lockstep::profile {
 
 namespace detail {
 
-// The CUDA side fills in the next four, so that no header of a lower layer includes one of CUDA's.
+// The CUDA side fills in the next four, so that no lower layer includes a CUDA header.
 
-// A place in the work of a GPU's stream. Any thread may ask it and destroy it.
+// A place in the work of a GPU's stream. Any thread may use and destroy it.
 class DeviceMark : lockstep::detail::NonCopyable {
  public:
   virtual ~DeviceMark() = default;
-  // Waits until the stream has come here. Returns when that was, by the clock of the recorder, or
-  // nothing if the device does not say.
+  // Waits until the stream has reached the mark. Returns the time of that by the recorder's clock,
+  // or nothing if the device cannot tell.
   virtual std::optional<std::int64_t> time() const noexcept = 0;
 };
 
-// Marks the place behind what has been issued so far to `stream` or, if that is null, to the
-// calling thread's current stream of the row's device. The caller owns the mark; null if there can
-// be none.
+// Marks the end of the work issued so far to `stream` or, if null, to the calling thread's current
+// stream of the row's device. The caller owns the mark; null if there is none.
 using MakeMark = DeviceMark* (*)(const Row& row, lockstep::detail::StreamState* stream) noexcept;
 
-// Put here before `main` in a program with the CUDA side.
+// Set before `main` in a program with the CUDA side.
 inline constinit std::atomic<MakeMark> make_mark{nullptr};
 
-// Where the names of ranges go besides the recorder: NVTX, once a tool listens.
+// Gets the names of ranges besides the recorder: NVTX, once a tool listens.
 struct RangeListener {
   void (*push)(const char* name);
   void (*pop)();
 };
 
-// 0 if nothing is recorded: then a range looks at nothing else. Otherwise bit 0 says that there is
-// a RangeListener, and the bits above are the number of the session that is recorded, if any.
+// 0 if nothing is recorded; then a range does nothing. Otherwise bit 0 tells that there is a
+// RangeListener, and the other bits are the number of the current session, or 0.
 //
 // Written with the recorder's mutex held. It publishes nothing: a thread that sees a session in it
 // takes the mutex before it first uses that session's log.
@@ -60,8 +59,8 @@ struct RecordedEvent {
 
 }  // namespace detail
 
-// True while ranges are recorded, or a tool listens to their names. Code that computes something
-// for a range alone asks this first.
+// True while ranges are recorded, or a tool listens to their names. Check it before computing
+// something only for a range.
 inline bool enabled() { return detail::recording.load(std::memory_order_relaxed) != 0; }
 
 }  // namespace lockstep::profile

@@ -8,8 +8,8 @@
 
 namespace lockstep::profile {
 
-// Where in a timeline a range is drawn: the row of the thread that makes it, or of a device's
-// compute or copy stream.
+// Where a range is drawn in a timeline: in the row of its thread, or of a device's compute or copy
+// stream.
 struct Row {
   enum class Kind : std::uint8_t { thread, compute, copy };
 
@@ -21,14 +21,13 @@ struct Row {
   constexpr Row(Device device, Kind row_kind = Kind::compute)
       : kind(row_kind), type(device.type), index(static_cast<std::int16_t>(device.index)) {}
 
-  // The device whose row it is.
+  // The device of the row.
   constexpr Device device() const { return {type, index}; }
 
-  // True if the range is timed on a GPU: what the GPU does, it does after the thread that issues
-  // it.
+  // True if the range is timed on a GPU, which does the work later than the issuing thread.
   constexpr bool is_gpu() const { return device().is_cuda() && kind != Kind::thread; }
 
-  // "cpu:0 compute", "cuda:1 copy"; nothing for a thread's row, which is named after the thread.
+  // "cpu:0 compute", "cuda:1 copy"; empty for a thread's row, which has the thread's name.
   std::string str() const {
     if (kind == Kind::thread) return {};
     return device().str() + (kind == Kind::compute ? " compute" : " copy");

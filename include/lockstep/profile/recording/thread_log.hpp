@@ -18,7 +18,7 @@
 
 namespace lockstep::profile::detail {
 
-// Destroys the marks that the event has of a GPU.
+// Destroys the event's marks.
 inline void discard(const RecordedEvent& event) noexcept {
   delete event.begin_mark;
   delete event.end_mark;
@@ -26,10 +26,10 @@ inline void discard(const RecordedEvent& event) noexcept {
 
 // What one thread has recorded during one session, in the order in which its ranges ended.
 //
-// Threads: the thread appends, without a lock; one reader drains, at any time. An event belongs to
-// the reader once its chunk counts it, and a chunk once its `next` is set: the release of either
-// orders what the thread wrote before. The thread touches the last chunk alone. Both own the log,
-// so that neither has to outlive the other; a thread that goes on keeps one chunk of a drained log.
+// Threads: the thread appends without a lock; one reader drains at any time. An event belongs to
+// the reader once its chunk counts it, and a chunk once its `next` is set; both are stored with
+// release order. The thread only touches the last chunk. Both own the log, so neither has to
+// outlive the other; a thread that goes on keeps one chunk of a drained log.
 class ThreadLog : lockstep::detail::NonCopyable {
  public:
   ThreadLog(std::string label, std::size_t max_events)
@@ -39,11 +39,10 @@ class ThreadLog : lockstep::detail::NonCopyable {
     drop_first();
   }
 
-  // The row of the thread.
+  // The thread's row.
   const std::string& label() const { return label_; }
 
-  // Called by the thread. False if there is no room for the event, which is then counted as
-  // dropped.
+  // Called by the thread. Returns false, and counts the event as dropped, if there is no room.
   bool append(const RecordedEvent& event) noexcept {
     if (room_ == 0) return drop();
     std::size_t count = last_->count.load(std::memory_order_relaxed);
@@ -60,7 +59,8 @@ class ThreadLog : lockstep::detail::NonCopyable {
     return true;
   }
 
-  // Called by the thread: a copy of a name that lives as long as the log; null if there is no room.
+  // Called by the thread. Returns a copy of a name that lives as long as the log; null if there is
+  // no room.
   const char* keep(std::string_view name) noexcept {
     const auto known = names_.find(name);
     if (known != names_.end()) return known->c_str();
@@ -72,8 +72,8 @@ class ThreadLog : lockstep::detail::NonCopyable {
     }
   }
 
-  // Called by the reader: calls `take(event)` for all events that have come since the last time,
-  // and frees the chunks that are full.
+  // Called by the reader. Calls `take(event)` for all events since the last call, and frees full
+  // chunks.
   template <class Take>
   void drain(Take&& take) {
     while (true) {
@@ -91,7 +91,7 @@ class ThreadLog : lockstep::detail::NonCopyable {
 
  private:
   struct Chunk {
-    std::array<RecordedEvent, 512> events;  // without values from `count` on
+    std::array<RecordedEvent, 512> events;  // uninitialised from `count` on
     std::atomic<std::size_t> count{0};
     std::atomic<Chunk*> next{nullptr};
 
@@ -106,9 +106,9 @@ class ThreadLog : lockstep::detail::NonCopyable {
   void drop_first() { delete std::exchange(first_, first_->next.load(std::memory_order_relaxed)); }
 
   const std::string label_;
-  std::size_t room_;       // how many more events may come; the thread's
+  std::size_t room_;       // events that may still come; the thread's
   Chunk* first_;           // the reader's
-  std::size_t taken_ = 0;  // events of the first chunk that were taken; the reader's
+  std::size_t taken_ = 0;  // events of the first chunk taken so far; the reader's
   Chunk* last_;            // the thread's
   std::set<std::string, std::less<>> names_;  // the thread's; nodes stay where they are
   std::atomic<std::uint64_t> dropped_{0};     // read while the thread may still count
