@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// What a device is. Host devices are equal slices of one machine: each has the same share of its
-// cores, and any of them may use all of its memory.
+// A device's properties. Host devices are equal slices of one machine: each has the same share of
+// its cores, and may use all of its memory.
 //
 // **Torch counterpart.** torch.cuda.get_device_properties.
 struct DeviceProperties {

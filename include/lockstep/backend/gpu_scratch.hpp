@@ -11,8 +11,8 @@
 
 namespace lockstep::detail {
 
-// Memory that only work of one CUDA stream uses: usable by what is issued to it from now on, given
-// back behind what has been issued to it when this is destroyed.
+// Memory for the work of one CUDA stream only, issued to it between this object's construction and
+// destruction.
 class GpuScratch : NonCopyable {
  public:
   GpuScratch(StreamState& stream, std::size_t bytes)

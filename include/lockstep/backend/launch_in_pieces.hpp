@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace detail {
 
-// As run_each, by all cores that have time. An index stands for `unit` bytes.
+// As run_each, by all idle cores. An index stands for `unit` bytes.
 template <std::size_t unit, class F>
 void run_each_in_pieces(std::size_t count, const void* functor) {
   in_pieces(count, unit, [functor](std::size_t begin, std::size_t end) {
@@ -28,20 +28,19 @@ void run_each_in_pieces(std::size_t count, const void* functor) {
 
 }  // namespace detail
 
-// As launch, but on a host device other cores take part where they have time: for work that is
-// between devices rather than of one, and limited by memory. On a GPU there is no difference.
+// As launch, but on a host device idle cores take part: for work between devices that is limited by
+// memory. On a GPU there is no difference.
 //
-// `unit` is the number of bytes that an index stands for. The functor does not throw. If it has a
-// member `on_host(begin, end)`, host devices call that one.
+// `unit` is the number of bytes that an index stands for. The functor must not throw. If it has a
+// member `on_host(begin, end)`, host devices call that.
 template <std::size_t unit, class F>
 void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor) {
   detail::launch_as(&detail::run_each_in_pieces<unit, F>, stream, count, functor);
 }
 
 // As launch_in_pieces, but other cores take part only if the caller is in no team: for work of one
-// device that comes when the others have none, such as an optimiser's step after all replicas'
-// backward. Within a team the other cores have work of their own, from which helping would keep
-// them.
+// device while the others have none, such as an optimiser's step after all replicas' backward.
+// Within a team the other cores have work of their own.
 template <std::size_t unit, class F>
 void launch_between_teams(const Stream& stream, std::size_t count, const F& functor) {
   if (detail::inside_team) return launch(stream, count, functor);

@@ -15,8 +15,8 @@
 
 namespace lockstep::detail {
 
-// What a kernel writes that no other is to touch meanwhile: the parameter of an optimiser's step,
-// or the result.
+// What a kernel writes and no other kernel may touch meanwhile: the parameter of an optimiser's
+// step, or the result.
 template <class F>
 const auto& written_by(const F& kernel) {
   if constexpr (requires { kernel.parameter; }) {
@@ -26,12 +26,12 @@ const auto& written_by(const F& kernel) {
   }
 }
 
-// Launches kernels, on a GPU many of them at once: a launch costs the host more than the arithmetic
-// of a small tensor costs the GPU. Host devices have nothing to gain, and run each at once.
+// Launches many kernels at once on a GPU, where a launch costs the host more than a small tensor's
+// arithmetic costs the GPU. Host devices gain nothing, and run each at once.
 //
-// Kernels wait here for `launch`, or for an `add` of one that cannot go with them: it is for
-// another stream or of another type, writes to the same memory, or is one too many. Until then the
-// caller keeps the memory behind their Views. If neither is called they are never launched.
+// Kernels wait here for `launch`, or for an `add` of one that cannot join them: for another stream,
+// of another type, writing to the same memory, or one too many. Until then the caller keeps the
+// memory behind their Views. If neither is called, they are never launched.
 class LaunchTogether : NonCopyable {
  public:
   // As launch_between_teams.
@@ -60,7 +60,7 @@ class LaunchTogether : NonCopyable {
   }
 
  private:
-  // With so many elements a GPU is busy for as long as the host is with a launch.
+  // With so many elements, a launch keeps a GPU busy for as long as it takes the host.
   static constexpr std::size_t kLarge = std::size_t{1} << 20;
 
   template <class F>
@@ -70,7 +70,7 @@ class LaunchTogether : NonCopyable {
     lockstep::launch(stream, waiting.size(), waiting);
   }
 
-  // Whether one of them writes what another kernel writes.
+  // Whether a waiting kernel writes what the other one writes.
   template <class F>
   static bool overlaps(const TogetherKernel<F>& waiting, const F& other) {
     const std::less<> before;

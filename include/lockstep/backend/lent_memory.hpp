@@ -19,8 +19,8 @@
 
 namespace lockstep::detail {
 
-// The queue of those who wait for work of `stream`. That work ends in the order in which it was
-// issued, so nobody waits behind somebody who has to wait longer.
+// The queue of those who wait for work of `stream`. That work ends in the order of issue, so nobody
+// waits behind someone who waits longer.
 inline HostStream& queue_behind(StreamState& stream) {
   static std::mutex& mutex = *new std::mutex;
   static auto& queues = *new std::map<StreamState*, std::unique_ptr<HostStream>>;
@@ -32,13 +32,12 @@ inline HostStream& queue_behind(StreamState& stream) {
 
 // A block that the program has lent: its owner gets it back by a call of `deleter`.
 //
-// If no work uses the block any more, the thread that gives it back makes the call. Otherwise a
-// background thread does once that work has ended, and nobody waits for it. Where nobody can know
-// that it has ended (its GPU has failed, there is no memory to note the order, the process was
-// forked, `main` has returned in a program that uses GPUs) there is no call, as memory is not freed
-// then either. A deleter that throws terminates the program.
+// If no work uses the block any more, the thread that returns it makes the call. Otherwise a
+// background thread makes it once that work has ended; nobody waits. There is no call if nobody can
+// know that the work has ended: a GPU has failed, memory has run out, the process was forked, or
+// `main` has returned in a program that uses GPUs. A deleter that throws terminates the program.
 //
-// Made by new for one block, and deletes itself after the call.
+// Made by new for one block; deletes itself after the call.
 class LentMemory final : public BlockOwner {
  public:
   using Deleter = std::function<void(void*)>;
@@ -53,11 +52,11 @@ class LentMemory final : public BlockOwner {
       note(owner);
       for (StreamState* stream : used_on.streams()) note(*stream);
     });
-    // With an error a GPU has failed, or there is no memory to note the order.
+    // An error means that a GPU has failed or memory has run out.
     if (!error) give_back();
   }
 
-  // For memory whose owner is not told.
+  // For memory whose owner need not be told.
   static BlockOwner& unowned() {
     class Unowned final : public BlockOwner {
       void deallocate(void*, std::size_t, StreamState&, UsedOn&&) noexcept override {}
@@ -76,7 +75,7 @@ class LentMemory final : public BlockOwner {
     if (!stream.idle()) uses_.push_back({&stream, stream.record()});
   }
 
-  // Makes the call after the uses that are left.
+  // Makes the call after the remaining uses.
   void give_back() noexcept {
     while (!uses_.empty()) {
       try {
@@ -84,7 +83,7 @@ class LentMemory final : public BlockOwner {
           if (wait_for_last()) give_back();
         });
         return;
-      } catch (...) {  // there is no memory for a place in the queue, or no thread
+      } catch (...) {  // no memory for a place in the queue, or no thread
         if (!wait_for_last()) return;
       }
     }
@@ -92,7 +91,7 @@ class LentMemory final : public BlockOwner {
     delete this;
   }
 
-  // Waits until the last of the uses has ended, and removes it. False if nobody can know.
+  // Waits until the last use has ended, and removes it. False if nobody can know.
   bool wait_for_last() noexcept {
     const EventPtr end = std::move(uses_.back().end);
     uses_.pop_back();

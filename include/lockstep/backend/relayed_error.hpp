@@ -19,10 +19,8 @@
 
 namespace lockstep::detail {
 
-// A base of each exception that is thrown in place of another one: the type as which users catch
-// it.
-//
-// Without virtual functions, as each of those is compiled for every type that is relayed.
+// A base of every exception that replaces another: the type by which users catch it. It has no
+// virtual functions, since each would be compiled for every relayed type.
 struct CaughtAs {
   const std::type_info* caught_as;
 };
@@ -36,14 +34,13 @@ class BadAllocWithText : public std::bad_alloc {
   std::runtime_error text_;  // copies of it throw nothing
 };
 
-// An E that is made from a text.
+// An E that can be made from a text.
 template <class E>
 using WithText = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocWithText, E>;
 
-// An E that says where it comes from. A Source has a base std::nested_exception: a base of its own
-// here would be a table and two more destructors for each type that is relayed. The base is a
-// template parameter, since nvcc initialises a base that is named by an alias after the other
-// bases.
+// An E that says where it comes from. The Source brings the base std::nested_exception; a base of
+// its own here would cost a table and two destructors per relayed type. `Base` is a template
+// parameter because nvcc initialises a base named by an alias after the others.
 template <class E, class Source, class Base = WithText<E>>
 class RelayedError final : public Base, public Source, public CaughtAs {
  public:
@@ -51,13 +48,12 @@ class RelayedError final : public Base, public Source, public CaughtAs {
       : Base(text), Source(source), CaughtAs{&typeid(E)} {}
 };
 
-// What an exception says, for other threads than the one that has thrown it: the exception itself
-// is not shared, since the standard library counts its references where ThreadSanitizer does not
-// see.
+// A description of an exception for threads other than the one that threw it. (The exception itself
+// is not shared: ThreadSanitizer does not see how the standard library counts its references.)
 struct DescribedError {
-  // "type: what", as far as they are known.
+  // "type: what", as far as known.
   std::string text() const { return what ? type_name() + ": " + *what : type_name(); }
-  // The type by which users know it.
+  // The type as users know it.
   std::string type_name() const {
     if (!type) return "an exception of unknown type";
     int status = 0;
@@ -66,8 +62,8 @@ struct DescribedError {
     return status == 0 ? demangled.get() : type->name();
   }
 
-  const std::type_info* type = nullptr;     // null if it is not one of C++
-  std::shared_ptr<const std::string> what;  // null if it has no text, or there was no memory for it
+  const std::type_info* type = nullptr;     // null for a foreign exception
+  std::shared_ptr<const std::string> what;  // null if it has no text, or memory ran out
 };
 inline DescribedError described(const std::exception_ptr& error) noexcept {
   DescribedError result;
@@ -86,7 +82,7 @@ inline DescribedError described(const std::exception_ptr& error) noexcept {
   return result;
 }
 
-// Types of exceptions that are made from a text alone, the most derived first.
+// Types of exceptions made from a text alone, the most derived first.
 template <class... E>
 struct ErrorTypes {
   // Calls `visit(std::type_identity<E>())` for each.
@@ -95,18 +91,17 @@ struct ErrorTypes {
     (visit(std::type_identity<E>()), ...);
   }
 };
-// The types of lockstep/error.hpp but Error itself, from which others of lockstep's derive; and
-// those of <stdexcept>.
+// The types of lockstep/error.hpp except Error itself, the base of others, and those of
+// <stdexcept>.
 using OwnErrors = ErrorTypes<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError,
                              ValueError, IndexError, DataError, AutogradError, ModuleError>;
 using StandardErrors = ErrorTypes<std::out_of_range, std::invalid_argument, std::domain_error,
                                   std::length_error, std::logic_error, std::overflow_error,
                                   std::underflow_error, std::range_error, std::runtime_error>;
 
-// Rethrows the exception that is being handled with another text, `text(exception)`.
-//
-// The type stays the same. So the text of an exception whose type is neither of lockstep/error.hpp
-// nor of <stdexcept>, such as std::bad_alloc or one of the user's own, stays as it is.
+// Rethrows the exception being handled with another text, `text(exception)`, and the same type. An
+// exception that is neither of lockstep/error.hpp nor of <stdexcept>, such as std::bad_alloc or a
+// user's own, keeps its text.
 template <class Text>
 [[noreturn]] void rethrow_as(const Text& text) {
   try {
@@ -121,17 +116,16 @@ template <class Text>
       throw_if(std::type_identity<Error>());
       StandardErrors::each(throw_if);
     } catch (const std::bad_alloc&) {
-      // There is no memory for a longer text: the original exception is thrown.
+      // No memory for a longer text: the original exception is thrown.
     }
     throw;
   }
 }
 
-// Throws, in the place of `error`, one that says `text()` and is a Source too: `source()`, which is
-// called where `error` is being handled, so that this is nested within it. It derives from the type
-// of `error`, or the nearest base of it that is made from a text alone: one of lockstep's, Special
-// among them, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. Without
-// memory for that it throws `error` itself.
+// Throws, in place of `error`, an exception with the text `text()` that is also a Source and has
+// `error` nested: `source()` is called while `error` is being handled. It derives from the type of
+// `error` or its nearest base that can be made from a text: one of lockstep's, including Special,
+// std::bad_alloc, one of <stdexcept>'s, or else Error. If memory runs out, throws `error` itself.
 template <class Special, class SourceOf, class Text>
 [[noreturn]] void relay(const std::exception_ptr& error, const SourceOf& source, const Text& text) {
   using Source = decltype(source());
@@ -157,7 +151,7 @@ template <class Special, class SourceOf, class Text>
   }
 }
 
-// Whether an error that has a Consequence nested in it is a consequence, too.
+// Whether an error with a Consequence nested in it is a consequence, too.
 enum class NestedConsequence { counts, does_not_count };
 
 // True for a Consequence of another thread's error.
@@ -175,10 +169,10 @@ bool is_consequence(const std::exception_ptr& error, NestedConsequence nested) {
   }
 }
 
-// Relays one of several threads' errors, null where a thread has none: the first that neither is a
-// Consequence nor has one nested in it; else the first that is no Consequence; else the first. Of
-// thread i `source_of(i)` is the Source and `text_of(i)` the text; behind it stand the texts of the
-// others that are no Consequence. Does nothing if there is no error.
+// Relays one of several threads' errors (null for none): the first that neither is a Consequence
+// nor has one nested; else the first that is no Consequence; else the first. `source_of(i)` is
+// thread i's Source, `text_of(i)` its text, followed by the texts of the others that are no
+// Consequence. Does nothing if there is no error.
 template <class Consequence, class SourceOf, class TextOf>
 void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequence nested,
                  const SourceOf& source_of, const TextOf& text_of) {

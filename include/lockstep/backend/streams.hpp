@@ -16,17 +16,17 @@ namespace lockstep {
 
 namespace detail {
 
-// The backend of a device that exists; otherwise the DeviceError that says what there is.
+// The backend of an existing device; otherwise a DeviceError that says what there is.
 Backend& backend_of(Device device);
 
-// True if a kernel on `reader` can read the memory of `owner` where it is.
+// True if a kernel on `reader` can read memory of `owner` in place.
 inline bool can_access(Device reader, Device owner) {
   return reader == owner || backend_of(reader).can_access(reader, owner);
 }
 
-// The streams that this thread's StreamGuards have put in place of the default ones, innermost
-// last. Almost every thread has none: a look-up is then one comparison with a number, which, unlike
-// the list, needs no construction.
+// The streams that this thread's StreamGuards have set, innermost last. Almost every thread has
+// none, and then a look-up is one comparison with a number, which, unlike the list, needs no
+// construction.
 class StreamOverrides {
  public:
   static bool empty() { return count_ == 0; }
@@ -42,35 +42,35 @@ class StreamOverrides {
   inline static constinit thread_local std::size_t count_ = 0;
 };
 
-// The default stream of a device of this machine.
+// The default stream of an existing device.
 StreamState& default_stream_state(Device device);
 
 }  // namespace detail
 
-// The stream that this thread's work on `device` goes to.
+// The stream for this thread's work on `device`.
 //
 // **Torch counterpart.** torch.cuda.current_stream.
 Stream current_stream(Device device);
 
-// The stream that work on `device` goes to where no StreamGuard says otherwise.
+// The stream for work on `device` if no StreamGuard has set another.
 //
 // **Torch counterpart.** torch.cuda.default_stream.
 inline Stream default_stream(Device device) { return Stream(detail::default_stream_state(device)); }
 
-// The device's background copy stream: Scatter and prefetch copy on it while the compute stream
-// works. One for each device, shared by all threads.
+// The device's background copy stream, on which Scatter and prefetch copy while the compute stream
+// works. One per device, shared by all threads.
 inline Stream copy_stream(Device device) {
   return Stream(detail::backend_of(device).copy_stream(device));
 }
 
-// A further stream of `device`, from a pool that is handed out in turn.
+// Another stream of `device`, from a pool in turn.
 //
 // **Torch counterpart.** torch.cuda.Stream(device).
 inline Stream pool_stream(Device device) {
   return Stream(detail::backend_of(device).pool_stream(device));
 }
 
-// Makes `stream` this thread's current stream of its device, until the guard is destroyed.
+// Makes `stream` this thread's current stream on its device until the guard is destroyed.
 //
 // **Torch counterpart.** torch.cuda.StreamContext.
 class StreamGuard : detail::NonCopyable {
@@ -79,13 +79,13 @@ class StreamGuard : detail::NonCopyable {
   ~StreamGuard() { detail::StreamOverrides::pop(); }
 };
 
-// Blocks until all work issued so far to the device's default and copy streams has ended; those of
-// the pool are not waited for.
+// Blocks until all work issued so far to the device's default and copy streams has ended. Does not
+// wait for the pool's streams.
 //
 // **Torch counterpart.** torch.cuda.synchronize.
 void synchronize(Device device);
 
-// What the device is: its name, memory and processors.
+// The device's name, memory and processors.
 //
 // **Torch counterpart.** torch.cuda.get_device_properties.
 inline DeviceProperties device_properties(Device device) {
@@ -99,9 +99,9 @@ inline MemoryStats memory_stats(Device device) {
   return detail::backend_of(device).memory_stats(device);
 }
 
-// Returns memory that no tensor uses to the system. A host device keeps, for reuse, what shares a
-// segment with memory in use: blocks of 64 KiB to 7 MiB that fill no huge pages are cut from
-// segments of 2 and 16 MiB.
+// Returns memory that no tensor uses to the system. A host device keeps what shares a segment with
+// memory in use: it cuts blocks of 64 KiB to 7 MiB that fill no huge pages from segments of 2 and
+// 16 MiB.
 //
 // **Torch counterpart.** torch.cuda.empty_cache.
 inline void empty_cache(Device device) { detail::backend_of(device).empty_cache(device); }

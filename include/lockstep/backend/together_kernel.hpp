@@ -7,11 +7,11 @@
 
 namespace lockstep::detail {
 
-// How many bytes of kernels one launch takes: CUDA's limit for all its arguments is 4096.
+// The bytes of kernels that one launch takes. CUDA's limit for all arguments is 4096.
 inline constexpr std::size_t kTogetherBytes = 4064;
 
-// Several kernels of one type as one of at most `bytes` bytes, over the elements of all of them:
-// those of kernel k end before ends[k]. There is at least one when it is launched.
+// Several kernels of one type in at most `bytes` bytes, over the elements of all: those of kernel k
+// end before ends[k]. There is at least one when it is launched.
 template <class F, std::size_t bytes = kTogetherBytes>
 struct TogetherKernel {
   static constexpr std::size_t kMost =
@@ -21,10 +21,10 @@ struct TogetherKernel {
   std::size_t ends[kMost];
   std::size_t count;
 
-  // The elements of all.
+  // The number of elements of all kernels.
   std::size_t size() const { return count == 0 ? 0 : ends[count - 1]; }
 
-  // One more, of so many elements; there are fewer than kMost.
+  // Adds a kernel of so many elements. There must be fewer than kMost.
   void add(const F& functor, std::size_t elements) {
     const std::size_t before = size();
     each[count] = functor;
@@ -33,7 +33,7 @@ struct TogetherKernel {
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     std::size_t k = 0;
-    std::size_t after = count;  // the one sought is from k on, before this
+    std::size_t after = count;  // the wanted kernel is in [k, after)
     while (after - k > 1) {
       const std::size_t middle = (k + after) / 2;
       if (i < ends[middle - 1]) {

@@ -47,7 +47,7 @@ LOCKSTEP_INLINE StreamState& default_stream_state(Device device) {
   return HostBackend::instance().default_stream(device);
 }
 
-// The stream that this thread's StreamGuards say, or the default one.
+// The stream that this thread's StreamGuards have set, or the default one.
 [[gnu::noinline]] inline Stream overriding_stream(Device device) {
   const auto& overrides = StreamOverrides::list();
   for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
@@ -66,9 +66,8 @@ LOCKSTEP_INLINE Stream current_stream(Device device) {
   return Stream(detail::default_stream_state(device));
 }
 
-// A wait for an idle stream of a GPU takes the host 2 µs, unless a wait for a busy one follows,
-// whose work goes on meanwhile: the compute stream comes last. Both streams have ended where this
-// throws.
+// The compute stream comes last: a wait for an idle GPU stream costs the host 2 µs, which a wait
+// for a busy one after it hides. Both streams have ended if this throws.
 LOCKSTEP_INLINE void synchronize(Device device) {
   const Stream streams[] = {copy_stream(device), default_stream(device)};
   const std::exception_ptr error =

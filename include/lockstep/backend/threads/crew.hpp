@@ -11,18 +11,18 @@
 
 namespace lockstep::detail {
 
-// Worker threads that stand ready to help the thread that made the crew, and cost it next to
-// nothing as long as none is called.
+// Worker threads that stand ready to help the thread that made the crew, at almost no cost until
+// they are called.
 //
 // Helper i, from 1 to `helpers`, runs `help(i)` once if it is called and comes before `dismiss`.
-// `help` must not throw, and the crew only refers to it: it must outlive the crew.
+// `help` must not throw and must outlive the crew, which only refers to it.
 //
-// **Threads and exceptions.** Made, dismissed and destroyed by one thread. That thread and helpers
-// that have come may `call` and `make_urgent` others, but nobody calls a helper a second time.
-// The constructor throws as run_team does; in a child forked meanwhile `dismiss` throws an Error.
+// **Threads and exceptions.** One thread makes, dismisses and destroys it. That thread and helpers
+// that have come may `call` and `make_urgent` others, but each helper is called at most once. The
+// constructor throws as run_team does; in a child forked meanwhile `dismiss` throws an Error.
 class Crew : NonCopyable {
  public:
-  // urgent: the helper is woken. low_priority: it comes when it looks for work itself.
+  // urgent wakes the helper; with low_priority it comes when it next looks for work.
   enum class Call { urgent, low_priority };
 
   Crew(std::size_t helpers, FunctionRef<void(std::size_t helper)> help);
@@ -32,18 +32,18 @@ class Crew : NonCopyable {
 
   void call(std::size_t helper, Call how) noexcept;
 
-  // Lets a helper that was called with low priority come at once.
+  // Makes a helper that was called with low priority come at once.
   void make_urgent(std::size_t helper) noexcept {
     share_.team->workers[helper - 1]->mailbox.make_urgent();
   }
 
-  // A place for one error of a helper, null at first. Any thread of the crew may put one there; the
-  // crew's end makes it visible to the crew's maker, which takes it out again.
+  // A place for one error of a helper, null at first. Any thread of the crew may write it. Once the
+  // crew has ended, its maker sees it and takes it out.
   std::exception_ptr& error(std::size_t helper) noexcept {
     return share_.team->workers[helper - 1]->error;
   }
 
-  // Returns when every helper that came has ended; those that have not come by then never will.
+  // Returns when every helper that has come has ended. The others never come.
   void dismiss();
 
  private:

@@ -7,12 +7,11 @@
 
 namespace lockstep::detail {
 
-// How long a piece of work took the last time: a guess of how long it will take, and so of whether
-// calling a second thread for a part of it pays.
+// How long a piece of work took last time: a guess of how long it will take, and so of whether
+// calling a second thread pays.
 //
-// A wrong guess costs little. Work that is longer than thought has its helpers after two naps of
-// theirs (kNap) at the latest, and usually much earlier; work that is shorter than thought has
-// woken threads for nothing.
+// A wrong guess costs little. Work longer than expected gets its helpers after two of their naps
+// (kNap) at most, usually much earlier; work shorter than expected has woken threads for nothing.
 //
 // Threads: belongs to one thread.
 class Pace {
@@ -24,9 +23,9 @@ class Pace {
 
   static bool is_short(Clock::duration work) { return work <= kShort; }
 
-  // Before anything was measured nothing is short.
+  // False before anything was measured.
   bool is_short() const { return is_short(work_); }
-  // The time that one thread alone needs for the work.
+  // Sets the time that one thread alone needs for the work.
   void measured(Clock::duration work) { work_ = work; }
 
  private:

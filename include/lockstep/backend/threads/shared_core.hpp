@@ -10,31 +10,29 @@
 
 namespace lockstep::detail {
 
-// How a thread waits that was woken on the core of the thread that woke it: by yielding, for a
-// while, before it spins and parks.
+// How a thread waits that was woken on the core of the thread that woke it: it yields for a while
+// before it spins and parks.
 //
-// Two threads that wake each other on one core never want to run at the same time, so a scheduler
-// that wakes each where the other is sees no reason to move one; in a virtual machine, whose idle
-// cores often count as not available, that goes on for seconds, and every hand-over takes
-// microseconds. A thread that yields wants to run all the time, and takes next to nothing from the
-// other, whose core it would only keep busy by spinning: the scheduler puts one of them on an idle
-// core within some ticks.
+// Two threads that wake each other on one core never want to run at once, so the scheduler sees no
+// reason to move one. In a virtual machine, whose idle cores often count as unavailable, that lasts
+// for seconds, and every hand-over takes microseconds. A thread that yields always wants to run,
+// but takes almost nothing from the other, so the scheduler soon moves one of them to an idle core.
 //
-// If another thread computes on that core, a yield lasts as long as that thread's time slice. After
-// such a yield the thread does not yield again for a while.
+// If another thread computes on that core, a yield lasts as long as that one's time slice. After
+// such a yield the thread does not yield for a while.
 //
 // Threads: belongs to the thread that waits.
 class SharedCore {
  public:
-  // The calling thread was parked and has been woken from core `waker`.
+  // Notes that the calling thread was parked and has been woken from core `waker`.
   void woken_from(int waker) noexcept {
     core_ = current_core();
     shared_ = core_ >= 0 && core_ == waker;
   }
 
-  // Yields until `ready()` is true (then returns true) or it has taken too long (false); once moved
-  // to another core it spins. Looks before it yields: what is there already costs no time slice.
-  // Returns false at once where the core is not shared, or too busy.
+  // Yields until `ready()` is true (returns true) or it takes too long (returns false); spins once
+  // it has moved to another core. Checks `ready` before it yields. Returns false at once if the
+  // core is not shared, or is too busy.
   template <class Ready, class Yield = void (*)() noexcept>
   bool yield_until(Ready ready, Yield yield = std::this_thread::yield) {
     if (!shared_) return false;
@@ -59,10 +57,9 @@ class SharedCore {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // The limit of one wait: threads that hand over to each other more slowly gain nothing from
-  // yielding.
+  // The limit of one wait. Threads that hand over more slowly gain nothing from yielding.
   static constexpr std::chrono::microseconds kPatience{100};
-  // No thread that only hands over keeps its core for so long; time slices are longer.
+  // A thread that only hands over keeps its core for less; a time slice is longer.
   static constexpr std::chrono::microseconds kLongYield{500};
   static constexpr std::chrono::milliseconds kPause{300};
 
@@ -71,7 +68,7 @@ class SharedCore {
   Clock::time_point again_{};  // when it may yield again
 };
 
-// The calling thread's, for its waits for threads that it has called.
+// The calling thread's, for waiting for threads that it has called.
 inline constinit thread_local SharedCore callers_core;
 
 }  // namespace lockstep::detail

@@ -10,16 +10,16 @@
 
 namespace lockstep::detail {
 
-// Asks the scheduler for a short slice for the calling thread, and not for those that it starts:
-// for a thread that often sleeps, never runs long, and that others wait for. When it wakes, it runs
-// at once instead of after the slice of a thread that computes on its core, which a kernel with 250
-// ticks a second ends after 4 ms. Its share of the core stays the same, and so do its policy and
-// niceness.
+// Asks the scheduler for short time slices for the calling thread, but not for threads that it
+// starts: for a thread that often sleeps, never runs long, and that others wait for. It then runs
+// as soon as it wakes, not after the slice of a thread that computes on its core (4 ms at 250 ticks
+// a second). Its share of the core, policy and niceness stay the same.
 //
-// Linux 6.12 and later grant this to every thread. Nothing happens before that, nor for a thread
-// that has another policy than SCHED_OTHER, a negative niceness, or such a short slice already.
+// Linux 6.12 and later grant this to every thread. Older kernels ignore it, and so does this
+// function for a policy other than SCHED_OTHER, a negative niceness, or a slice that is short
+// already.
 inline void ask_for_short_slice() noexcept {
-  // What the kernel calls sched_attr, in its first version. Not every C library has it.
+  // The first version of the kernel's sched_attr, which not every C library has.
   struct Attributes {
     std::uint32_t size;
     std::uint32_t policy;

@@ -19,12 +19,11 @@ inline void cpu_relax() noexcept {
 }
 
 // How long a thread spins before it parks. Waking a parked thread costs 2 to 20 µs, so spinning
-// longer than this gains little, and beside a busy neighbour it takes the very core that the
-// awaited thread needs.
+// longer gains little, and may take the very core that the awaited thread needs.
 inline constexpr std::chrono::nanoseconds kSpinTime{2500};
 
-// Calls `ready` until it is true (then returns true) or `limit` is over (false). The bound is a
-// time and not a count because one pause lasts from 2 to over 50 ns, depending on the machine.
+// Calls `ready` until it is true (returns true) or `limit` is over (returns false). The limit is a
+// time, not a count, since one pause takes from 2 to over 50 ns, depending on the machine.
 template <class Ready>
 bool spin_until(Ready ready, std::chrono::nanoseconds limit = kSpinTime) {
   using Clock = std::chrono::steady_clock;
@@ -40,8 +39,8 @@ bool spin_until(Ready ready, std::chrono::nanoseconds limit = kSpinTime) {
   return false;
 }
 
-// Returns once `ready(value)` is true for the value of `word`, read with acquire order: spins for
-// `kSpinTime`, then parks. A thread that changes the value calls `unpark_counted` afterwards.
+// Returns once `ready(value)` is true for the value of `word`, read with acquire order. Spins for
+// `kSpinTime`, then parks. A thread that changes the value must call `unpark_counted` afterwards.
 template <class Ready>
 void spin_then_park(const std::atomic<std::uint32_t>& word, Ready ready) {
   if (spin_until([&] { return ready(word.load(std::memory_order_acquire)); })) return;

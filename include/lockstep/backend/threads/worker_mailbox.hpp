@@ -14,32 +14,31 @@
 
 namespace lockstep::detail {
 
-// How long a worker naps before it looks for low-priority offers (the kernel adds its slack, some
-// 50 µs), and how many naps it takes without finding a new one. Then it parks, and the next post
-// has to wake it.
+// How long a worker naps before it looks for low-priority offers (the kernel adds some 50 µs of
+// slack), and how many naps in a row without a new one it takes before it parks and has to be
+// woken.
 inline constexpr std::chrono::microseconds kNap{50};
 inline constexpr int kNaps = 40;
 
 enum class Post { order, offer, low_priority_offer };
 
-// How a worker thread learns that there is work for it: a message, and a word that tells it to
-// look.
+// How a worker thread learns of work: a message, and a word that tells it to look.
 //
-// A post is an order, which the worker will follow, or an offer, which the poster may withdraw as
-// long as the worker has not accepted it. A low-priority offer does not end a nap: the worker finds
-// it at the end of the nap, and accepts it if it is still there after another nap. (Most of them
-// are withdrawn soon, by callers that need no help.) So nobody pays for waking the worker, and yet
-// every low-priority offer that stands is accepted within two naps.
+// A post is either an order, which the worker follows, or an offer, which the poster may withdraw
+// until the worker accepts it. A low-priority offer does not end a nap: the worker finds it after
+// the nap, and accepts it if it still stands after another nap. So nobody pays for waking the
+// worker, yet an offer that stands is accepted within two naps. (Callers that need no help soon
+// withdraw most of them.)
 //
-// Threads: the posters order their posts among themselves, and after the worker's last access to
-// the message that it accepted. Any thread may call `withdraw`, and `make_urgent` while nobody
-// posts; the worker alone calls the rest.
+// Threads: the posters order their posts among themselves, and after the worker's last access to an
+// accepted message. Any thread may call `withdraw`, and `make_urgent` while nobody posts; only the
+// worker calls the rest.
 template <class Message>
 class WorkerMailbox {
  public:
   explicit WorkerMailbox(std::chrono::microseconds nap = kNap) : nap_(nap) {}
 
-  // True if the worker was parked and had to be woken.
+  // Returns true if the worker was parked and had to be woken.
   bool post(const Message& message, Post kind) {
     message_ = message;
     posts_ += kOnePost;
@@ -60,7 +59,7 @@ class WorkerMailbox {
     return true;
   }
 
-  // Takes an offer back; false if there is none or the worker has accepted it.
+  // Takes an offer back; false if there is none, or the worker has accepted it.
   bool withdraw() {
     std::uint32_t value = word_.load(std::memory_order_relaxed);
     while ((value & kOffered) != 0) {
@@ -72,19 +71,18 @@ class WorkerMailbox {
     return false;
   }
 
-  // Makes the worker look at a low-priority offer at once, and accept it.
+  // Makes the worker look at a low-priority offer at once and accept it.
   void make_urgent() {
     if ((word_.fetch_or(kUrgent, std::memory_order_relaxed) & kNapping) == 0) return;
     if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
   }
 
-  // Returns when something has been posted since the last `accept`. If `spin`, it first yields (if
-  // this core is the poster's and the last offer had no low priority) and spins. It then naps if
-  // the last offer had low priority. If nothing has come by then, it parks, and counts that in
-  // `parks`.
+  // Returns when something has been posted since the last `accept`. With `spin`, it first yields
+  // (if it shares the poster's core and the last offer was not low-priority) and spins. After a
+  // low-priority offer it then naps. Finally it parks, and counts that in `parks`.
   //
-  // `enclosed`, unless null, are 128 bytes that posters write before a post. The worker prefetches
-  // them while it spins, so that they come together with the message and not after it.
+  // `enclosed`, unless null, is 128 bytes that posters write before a post. The worker prefetches
+  // them while it spins, so that they arrive with the message.
   void wait(bool spin, std::atomic<std::uint64_t>& parks, const std::byte* enclosed = nullptr) {
     const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
     const auto look = [&] {
@@ -114,14 +112,14 @@ class WorkerMailbox {
       if (number(value) != seen_) return;
     } while (!word_.compare_exchange_weak(value, value | kParked, std::memory_order_acquire));
     parks.fetch_add(1, std::memory_order_relaxed);
-    // The value is read anew each time, since `make_urgent` changes it without a post.
+    // Reads the value each time, since `make_urgent` changes it without a post.
     for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
       park(word_, value);
     }
     shared_core_.woken_from(core_of_poster_.load(std::memory_order_relaxed));
   }
 
-  // The message that was posted last, or null if it was withdrawn.
+  // The last message, or null if it was withdrawn.
   const Message* accept() {
     std::uint32_t value = word_.load(std::memory_order_acquire);
     while (true) {
@@ -136,18 +134,18 @@ class WorkerMailbox {
   }
 
  private:
-  // The word is the number of posts so far times kOnePost, plus what holds:
-  static constexpr std::uint32_t kParked = 1;     // the worker sleeps until it is notified
-  static constexpr std::uint32_t kNapping = 2;    // the worker sleeps for a while
-  static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
-  static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
+  // The word is the number of posts so far times kOnePost, plus these flags:
+  static constexpr std::uint32_t kParked = 1;        // the worker sleeps until it is woken
+  static constexpr std::uint32_t kNapping = 2;       // the worker naps
+  static constexpr std::uint32_t kOffered = 4;       // the last post is an offer not yet accepted
+  static constexpr std::uint32_t kWithdrawn = 8;     // the last post was withdrawn
   static constexpr std::uint32_t kLowPriority = 16;  // the last post was a low-priority offer
-  static constexpr std::uint32_t kUrgent = 32;       // the worker is to take it without a nap
+  static constexpr std::uint32_t kUrgent = 32;       // the worker must accept it without a nap
   static constexpr std::uint32_t kOnePost = 64;
 
   static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }
 
-  // True for a low-priority offer that the worker may leave until it has looked again.
+  // True for a low-priority offer that may wait for another nap.
   bool is_recent(std::uint32_t value) const {
     return (value & (kOffered | kLowPriority | kUrgent)) == (kOffered | kLowPriority) &&
            number(value) != looked_at_;
@@ -174,17 +172,16 @@ class WorkerMailbox {
     nap_over_.notify_one();
   }
 
-  // What goes to the worker's core with a post: one cache line if the message is short.
+  // What a post sends to the worker's core: one cache line if the message is short.
   alignas(64) std::atomic<std::uint32_t> word_{0};
   std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
   Message message_ = {};
 
-  // The core of the poster that last woke the worker. A hint: the worker may read it before the
-  // poster has written it.
+  // The core of the poster that last woke the worker. A hint: the worker may read it too early.
   std::atomic<int> core_of_poster_{-1};
 
-  // The worker's own: the number that it has dealt with, that of the low-priority offer that it has
-  // left for another nap, and what is left of kNaps.
+  // The worker's own: the number of the last post it has dealt with, the number of a low-priority
+  // offer left for another nap, and the naps left before it parks.
   alignas(64) std::uint32_t seen_ = 0;
   std::uint32_t looked_at_ = 0;
   int naps_left_ = 0;

@@ -21,52 +21,53 @@ namespace lockstep::detail {
 
 struct Worker;
 
-// What the caller and the workers of one `run_team` call, or of one Crew, share. It is a member of
-// the team's first worker and therefore lives for ever: the last worker may still be about to
-// notify the caller when the caller has seen the end and left.
+// What the caller and the workers of one `run_team` call, or of one Crew, share. It belongs to the
+// team's first worker and so is never destroyed: the last worker may still be about to wake the
+// caller after the caller has seen the end and left.
 struct Team {
-  // Set in `pending` while the caller is parked on it: the worker that ends last must then notify.
+  // Set in `pending` while the caller is parked there: the worker that ends last must wake it.
   static constexpr std::uint32_t kCallerParked = 1;
-  // What a share that has not ended counts in `pending`.
+  // What each share that has not ended counts in `pending`.
   static constexpr std::uint32_t kShare = 2;
 
-  // Share i, from 1 on, is run by workers[i - 1]. Written by the caller before it posts share 1,
-  // read by workers before they end their shares.
+  // Share i, from 1 on, runs on workers[i - 1]. The caller writes this before it posts share 1;
+  // workers read it before they end their shares.
   std::vector<Worker*> workers;
 
-  // The value of `pending` once all shares have ended: an even number that the caller alone uses.
+  // The value of `pending` when all shares have ended. It is even, and only the caller uses it.
   std::uint32_t settled = 0;
 
   // Exceeds `settled`, modulo 2^32, by kShare for each share that a worker has yet to end: of all
-  // shares of a team or, in a Crew, of those posted so far. A caller that knows their number lowers
-  // `settled` instead of raising this word, which would take the cache line from the worker that
-  // wrote it last and have that worker wait for it once more. A Crew's share is counted before its
-  // post (relaxed: the post carries it), by the caller or by a worker that has not ended its own.
-  // Each worker takes its share off (release) as its last access to the team but the notification,
-  // and the caller reads (acquire). All changes are read-modify-writes and so one release sequence:
-  // the caller that reads `settled` sees all that the shares wrote.
+  // shares of a team or, in a Crew, of those posted so far.
+  //
+  // A caller that knows the number of shares lowers `settled` rather than raise this word, which
+  // would take its cache line from the worker that wrote it last. For a Crew, the caller or a
+  // running worker counts each share before posting it (relaxed: the post carries it). Each worker
+  // subtracts its share (release) as its last access to the team except for the wake-up, and the
+  // caller reads it (acquire). All changes are read-modify-writes, so one release sequence: a
+  // caller that reads `settled` sees everything that the shares wrote.
   alignas(64) std::atomic<std::uint32_t> pending{0};
 
-  // The core of the worker that last woke the caller; written before it does. A hint: another
+  // The core of the worker that last woke the caller, written before it does. A hint: another
   // team's caller may read it by then.
   std::atomic<int> core_of_waker{-1};
 
-  // Room for what the shares are to read. The first worker prefetches the first 128 bytes before it
-  // has read the message. Only the caller uses it but while the shares run.
+  // Room for what the shares read. The first worker prefetches the first 128 bytes even before it
+  // has read the message. Only the caller uses it while no shares run.
   static constexpr std::size_t kRoom = 512;
   alignas(128) std::byte room[kRoom];
 };
 
-// One share: the message that a worker gets.
+// One share: the message to a worker.
 struct Share {
-  // of_team: an order, and its worker posts two further ones. helpers: an offer to a Crew's helper.
+  // of_team is an order, whose worker posts two more; helpers is an offer to a Crew's helper.
   enum class Kind : std::uint8_t { of_team, helpers };
 
   Team* team = nullptr;
   FunctionRef<void(std::size_t index)> body = {};
   std::size_t index = 0;
   std::size_t team_size = 0;
-  bool spin = false;  // whether threads that wait in this team may spin
+  bool spin = false;  // threads that wait in this team may spin
   Kind kind = Kind::of_team;
   std::uint32_t settled = 0;  // the team's
 
@@ -75,38 +76,37 @@ struct Share {
   }
 };
 
-// One thread of the pool. What moves between two cores in a call is one line to the worker (the
-// mailbox's, which a worker that spins for an order only reads) and one back (`pending`); the rest
-// stays put.
+// One thread of the pool. A call moves one cache line to the worker (the mailbox's, which a
+// spinning worker only reads) and one back (`pending`).
 //
-// While the worker is free, the pool's mutex guards the plain members; while it is leased they
-// belong to the team: to the poster until it posts, to the worker until it decrements `pending`,
-// then to the caller, who gives it back.
+// While the worker is free, the pool's mutex guards the plain members. While it is leased, they
+// belong to the poster until it posts, to the worker until it decrements `pending`, then to the
+// caller, who gives the worker back.
 struct alignas(128) Worker {
   WorkerMailbox<Share> mailbox;
-  std::exception_ptr error;  // what its share threw, or null; a Crew's to use as it likes
+  std::exception_ptr error;  // what its share threw, or null; free for a Crew's use
   Team own_team;             // used when this worker is the first of a team
 };
 
-// What the pool has done since the process began, for tests and benchmarks. A worker is parked
-// right now for each park without a wake-up.
+// What the pool has done since the process began, for tests and benchmarks. The workers parked
+// right now are the parks minus the wake-ups.
 struct TeamStats {
   std::uint64_t threads_created = 0;
-  // Shares that workers were leased for, whether or not the caller then took them itself.
+  // Shares that workers were leased for, even if the caller then ran them itself.
   std::uint64_t shares_posted = 0;
   std::uint64_t parks = 0;     // times that a worker stopped spinning and went to sleep
   std::uint64_t wake_ups = 0;  // times that a parked worker was woken to run a share
-  std::size_t running = 0;     // threads inside a team now; none may spin if they exceed
-  std::size_t cores = 0;       // the cores that the first caller might use
+  std::size_t running = 0;     // threads inside a team now; beyond `cores` none may spin
+  std::size_t cores = 0;       // the cores that the first caller could use
 };
 
-// True on a worker, and on a thread that is inside `run_team`: a team that it starts adds only the
-// workers to the number of running threads.
+// True on a worker, and on a thread inside `run_team`: a team started there adds only its workers
+// to the number of running threads.
 inline constinit thread_local bool inside_team = false;
 
-// All worker threads of the process. They are created when a team needs more than are free, and are
-// never joined or destroyed, so that nothing hangs or dangles when the process ends. A worker has
-// the CPU affinity of the thread whose call created it, as it is without a CoreBinding.
+// All worker threads of the process. A team that needs more than are free creates them. They are
+// never joined or destroyed, so nothing hangs or dangles when the process ends. A worker has the
+// CPU affinity of the thread that created it, without a CoreBinding.
 class WorkerPool {
  public:
   static WorkerPool& instance();
@@ -118,23 +118,23 @@ class WorkerPool {
   friend class TeamLease;
   friend WorkerPool& never_destroyed<WorkerPool>();
 
-  // A worker that leads a team with more workers than this allocates, the first time.
+  // Leading a team of more workers than this allocates the first time.
   static constexpr std::size_t kUsualWorkers = 16;
 
   WorkerPool() = default;
 
-  // Takes workers for a team of this size and returns its share 0, in which the caller has yet to
-  // set what to run.
+  // Takes workers for a team of this size and returns its share 0, in which the caller sets what to
+  // run.
   Share lease(std::size_t size);
 
-  // Takes the workers back, in such an order that the next team of this size has each of them run
-  // the same share again, with its caches warm.
+  // Takes the workers back in an order that gives each the same share in the next team of this
+  // size, with its caches warm.
   void give_back(Team& team) noexcept;
 
-  // Called with the mutex held. If it throws, the free workers are still in their places.
+  // Called with the mutex held. If it throws, the free workers are still there.
   void create_worker(std::size_t team_size);
 
-  // How many running threads a team with this many workers adds, if the calling thread starts it.
+  // The number of running threads that a team with this many workers adds if this thread starts it.
   static std::size_t added_threads(std::size_t workers) { return workers + (inside_team ? 0 : 1); }
 
   // Posts share `index` to its worker.
@@ -143,25 +143,25 @@ class WorkerPool {
   // Returns once all shares of the team have ended.
   static void join(const Share& own) noexcept;
 
-  // The life of a worker.
+  // A worker's main loop.
   [[noreturn]] void serve(Worker& self) noexcept;
 
   std::mutex mutex_;
-  std::vector<Worker*> free_;          // guarded by mutex_; a stack, its top at the back
+  std::vector<Worker*> free_;          // guarded by mutex_; a stack with its top at the back
   std::uint64_t threads_created_ = 0;  // guarded by mutex_
   std::uint64_t shares_posted_ = 0;    // guarded by mutex_
-  std::size_t running_ = 0;            // guarded by mutex_: how many threads run shares
+  std::size_t running_ = 0;            // guarded by mutex_: threads that run shares
   const std::size_t cores_ = usable_cores();
 
-  // Counters, written by any thread, only when it parks or wakes another. They order nothing.
+  // Counters, written by any thread only when it parks or wakes another. They order nothing.
   alignas(64) std::atomic<std::uint64_t> parks_{0};
   std::atomic<std::uint64_t> wake_ups_{0};
 };
 
-// The workers of one team: leased by the constructor, given back by the destructor.
+// The workers of one team, from construction to destruction.
 //
-// A caller that makes the lease before it writes what the shares are to read has those writes
-// travel to the other cores together with the post; otherwise the pool's lock waits for them.
+// Make the lease before writing what the shares read: these writes then travel to the other cores
+// with the post, and the pool's lock does not wait for them.
 //
 // **Threads and exceptions.** Belongs to one thread. The constructor throws as run_team does.
 class TeamLease : NonCopyable {
@@ -169,17 +169,16 @@ class TeamLease : NonCopyable {
   // `size` is at least 2.
   explicit TeamLease(std::size_t size)
       : pool_((check_not_forked(), WorkerPool::instance())), own_(pool_.lease(size)) {}
-  // In a forked child there are no workers to give back.
+  // A forked child has no workers to give back.
   ~TeamLease();
 
-  // Memory for what the shares are to read; the first 128 bytes come to them soonest.
+  // Memory for what the shares read; the first 128 bytes reach them soonest.
   void* room() const { return own_.team->room; }
   static constexpr std::size_t kRoom = Team::kRoom;
   static constexpr std::size_t kRoomAlignment = 128;
 
   // Runs share(i) for each i below the size, returns when all have ended, and hands each error to
-  // `on_error(index, exception_ptr)` on the calling thread, in the order of the shares. Called
-  // once.
+  // `on_error(index, exception_ptr)` on the calling thread, in order. Called once.
   void run(FunctionRef<void(std::size_t index)> share,
            FunctionRef<void(std::size_t index, std::exception_ptr error)> on_error);
 

@@ -14,19 +14,18 @@ namespace lockstep::detail {
 
 inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 
-// Runs share(0) … share(n - 1), all at once, each on a thread of its own, and returns one
-// exception_ptr a share when all have ended: what the share threw, or null.
+// Runs share(0) … share(n - 1) at once, each on its own thread, and returns when all have ended:
+// one exception_ptr per share, null unless the share threw.
 //
-// Share 0 runs on the calling thread, the others on persistent worker threads that are leased for
-// this call. Each share has its thread even where they outnumber the cores, because one share may
-// wait for another. What the caller did before the call is visible to every share, and what the
-// shares did is visible to the caller afterwards. With n = 1 no thread is involved; with n = 0
-// nothing happens.
+// Share 0 runs on the calling thread, the others on persistent worker threads leased for this call.
+// Each share has its thread even if they outnumber the cores, since one may wait for another.
+// Shares see what the caller did before the call, and the caller then sees what they did. For n = 1
+// no other thread is involved; for n = 0 nothing happens.
 //
-// **Threads and exceptions.** May be called from any thread, from several at once, and from inside
-// a share. `share` is called by n threads at once. If worker threads cannot be started, no share
-// runs and an Error says how many were needed. In a child forked from a process that uses
-// lockstep, an Error; a child forked inside a share must not return from it.
+// **Threads and exceptions.** Any thread may call it, even several at once or inside a share. If
+// worker threads cannot be started, no share runs and an Error says how many were needed. An Error
+// in a child forked from a process that uses lockstep; a child forked inside a share must not
+// return from it.
 [[nodiscard]] inline std::vector<std::exception_ptr> try_run_team(
     std::size_t n, FunctionRef<void(std::size_t index)> share) {
   std::vector<std::exception_ptr> errors(n);
@@ -40,8 +39,8 @@ inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
   return errors;
 }
 
-// As `try_run_team`, but throws what the share with the lowest index threw, once all have ended.
-// Allocates nothing once the workers are there (teams of more than 17 do so a few times more).
+// As `try_run_team`, but throws the exception of the lowest share, once all have ended. Allocates
+// nothing once the workers exist (a few more times for teams of more than 17).
 //
 // **Example.**
 //   run_team(devices.size(), [&](std::size_t i) { outputs[i] = replicas[i].forward(inputs[i]); });

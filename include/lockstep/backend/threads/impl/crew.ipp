@@ -23,7 +23,7 @@ LOCKSTEP_INLINE Crew::Crew(std::size_t helpers, FunctionRef<void(std::size_t hel
 
 LOCKSTEP_INLINE Crew::~Crew() {
   inside_team = was_inside_;
-  // A forked child has no helpers to wait for, and nobody may lease them again.
+  // A forked child has no helpers to wait for, and must not lease them again.
   if (forked()) return;
   withdraw_and_join();
   pool_.give_back(*share_.team);

@@ -24,7 +24,7 @@ LOCKSTEP_INLINE void SharedShares::run(
   low_priority_crew = outer;
   crew_.dismiss();
   // With low priority the elapsed time will do: without a helper the caller has done all the work,
-  // and with one the work was not short.
+  // and with a helper the work was not short.
   pace.measured(low_priority_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
   if (!failed_.load(std::memory_order_relaxed)) return;
   for (std::size_t index = 0; index < count_; ++index) {

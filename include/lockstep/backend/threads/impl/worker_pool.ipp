@@ -53,7 +53,7 @@ LOCKSTEP_INLINE Share WorkerPool::lease(std::size_t size) {
 LOCKSTEP_INLINE void WorkerPool::give_back(Team& team) noexcept {
   const std::lock_guard lock(mutex_);
   running_ -= added_threads(team.workers.size());
-  // Never allocates: `create_worker` has reserved a place for each worker there is.
+  // Does not allocate: `create_worker` has reserved a place for each worker.
   for (std::size_t i = team.workers.size(); i-- > 0;) free_.push_back(team.workers[i]);
 }
 
@@ -65,7 +65,7 @@ LOCKSTEP_INLINE void WorkerPool::create_worker(std::size_t team_size) {
                      " free worker threads, there are ", free_.size(), " (of ", threads_created_,
                      " in the process) and no more could be started"),
                  [this, &self = *worker] { serve(self); });
-  // At the bottom of the stack: the warm ones stay at the top.
+  // At the bottom of the stack, so that warm ones stay at the top.
   free_.insert(free_.begin(), worker.release());
   ++threads_created_;
 }
@@ -83,8 +83,8 @@ LOCKSTEP_INLINE void WorkerPool::join(const Share& own) noexcept {
   const auto ended = [&] { return pending.load(std::memory_order_acquire) == own.settled; };
   if (own.spin && callers_core.yield_until(ended)) return;
   if (own.spin ? spin_until(ended) : ended()) return;
-  own.team->core_of_waker.store(-1,
-                                std::memory_order_relaxed);  // before a worker can see the flag
+  // Set before a worker can see the flag.
+  own.team->core_of_waker.store(-1, std::memory_order_relaxed);
   auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
   value |= Team::kCallerParked;
   while (value != (own.settled | Team::kCallerParked)) {
@@ -138,7 +138,7 @@ LOCKSTEP_INLINE void TeamLease::run(
   const bool was_inside = std::exchange(inside_team, true);
   std::exception_ptr own_error = own_.run();
   inside_team = was_inside;
-  // A child forked inside share 0 gets here too, and nobody would ever end the other shares.
+  // A child forked inside share 0 gets here, too, where nobody would end the other shares.
   check_not_forked();
   WorkerPool::join(own_);
   if (own_error) on_error(0, std::move(own_error));
