@@ -26,7 +26,7 @@ namespace lockstep::detail {
 // A stream with queued operations, as a background thread sees it.
 class Servable {
  public:
-  // Runs what is queued, unless another thread is at it already.
+  // Runs what is queued unless another thread is doing so.
   virtual void serve() noexcept = 0;
 
  protected:
@@ -37,33 +37,31 @@ class Servable {
   Servable* next_ready_ = nullptr;  // guarded by the mutex of the threads
 };
 
-// How many background threads there are, for tests and benchmarks. A thread is awake if it looks
-// for something to do, or is about to without waiting for another thread first.
+// The background threads, for tests and benchmarks. A thread is awake if it is looking for work, or
+// will be without first waiting for another thread.
 struct BackgroundStats {
   std::size_t threads = 0;
   std::size_t awake = 0;
   std::size_t asleep = 0;
-  std::size_t wanted = 0;  // how many may be awake before no further one is woken
+  std::size_t wanted = 0;  // once so many are awake, no other is woken
 };
 
-// The background threads: they serve the queued streams of all host devices, and between two
-// streams they help with shared work.
+// The background threads. They serve the queued streams of all host devices and, between streams,
+// help with shared work.
 //
-// No thread belongs to a stream. If a stream has work, a further thread is woken only while fewer
-// are awake than there are cores beside a caller's; otherwise one that is awake comes to it. A
-// thread that waits for something does not count as awake, so that each stream that can go on has a
-// thread. Any thread that waits for a stream serves it if no other does, or helps with shared work
-// meanwhile.
+// No thread belongs to a stream. A stream with work wakes another thread only while fewer are awake
+// than there are cores besides a caller's; otherwise one that is awake comes to it. A thread that
+// waits for something does not count as awake, so each stream that can go on has a thread. Any
+// thread that waits for a stream serves it if no other does, or meanwhile helps with shared work.
 //
-// Threads: every member may be called from any thread. `mutex_` guards the plain members and the
-// list of streams that `front_` begins, and is never held while something runs. The threads are
-// detached and this object is never destroyed, so that nothing hangs or dangles when the process
-// ends.
+// Threads: any thread may call any member. `mutex_` guards the plain members and the list of
+// streams that starts in `front_`; it is never held while work runs. The threads are detached and
+// this object is never destroyed, so nothing hangs or dangles when the process ends.
 class BackgroundThreads {
  public:
   static BackgroundThreads& instance() { return never_destroyed<BackgroundThreads>(); }
 
-  // Makes sure that there is a thread at all. Throws an Error if none can be started.
+  // Makes sure that there is a thread. An Error if none can be started.
   void require() {
     if (started_.load(std::memory_order_acquire)) return;
     stay_loaded();
@@ -72,9 +70,9 @@ class BackgroundThreads {
     started_.store(true, std::memory_order_release);
   }
 
-  // Has `stream` served soon. The caller has called `require`, and offers a stream only once until
-  // it is served. If no further thread can be started, the others come to it once their waits have
-  // ended.
+  // Makes a thread serve `stream` soon. The caller has called `require`, and does not offer a
+  // stream again until it is served. If no thread can be started, one of the others comes after its
+  // wait.
   void offer(Servable& stream) noexcept {
     bool wake;
     {
@@ -91,8 +89,8 @@ class BackgroundThreads {
     announce(wake);
   }
 
-  // Runs every piece, on this thread and on others that have time. What the caller did before is
-  // visible to each piece, and what the pieces did is visible to the caller afterwards.
+  // Runs every piece, on this thread and on idle ones. Pieces see what the caller did before, and
+  // the caller then sees what they did.
   void share(const Pieces& pieces) {
     check_not_forked();
     bool wake = false;
@@ -115,14 +113,13 @@ class BackgroundThreads {
     return {thread_count_, awake_, asleep_, wanted_};
   }
 
-  // Changes with every offer and every shared work: a thread that finds no change need not look for
+  // Changes with every offer and every shared work: a thread that sees no change need not look for
   // work again.
   std::uint32_t announcements() const {
     return front_.announcements.load(std::memory_order_acquire);
   }
 
-  // Helps with shared work until none is left or `go_on()` is false. Returns whether there was
-  // some.
+  // Helps with shared work until none is left or `go_on()` is false. Returns whether there was any.
   template <class GoOn>
   bool help_while(GoOn go_on) {
     SharedWork* work = join_latest(kNoLimit);
@@ -152,17 +149,16 @@ class BackgroundThreads {
   };
 
  private:
-  // How many threads help with one work. A few cores keep the memory busy; more would only be
-  // missing elsewhere.
+  // The most helpers for one work. A few cores keep the memory busy; more are needed elsewhere.
   static constexpr std::uint32_t kMostHelpers = 7;
-  // For a thread that would only wait otherwise, and is missing nowhere.
+  // For a thread that would otherwise only wait.
   static constexpr std::uint32_t kNoLimit = UINT32_MAX;
 
   // True on one of these threads, but not within a BlockingScope.
   static inline constinit thread_local bool is_background = false;
 
-  // The end from which the calling thread takes pieces of any work: these threads from the back,
-  // all others from the front.
+  // The end from which the calling thread takes pieces: these threads from the back, all others
+  // from the front.
   static SharedWork::End my_end() {
     return is_background ? SharedWork::End::back : SharedWork::End::front;
   }
@@ -173,8 +169,8 @@ class BackgroundThreads {
 
   // The next four are called with the mutex held, the others without it unless they say so.
 
-  // True if one more thread is to be woken; it counts as awake from now on. If none is asleep,
-  // starts one, which needs no waking.
+  // True if a sleeping thread must be woken; it counts as awake from now on. If none sleeps, starts
+  // one, which needs no waking.
   bool need_another() noexcept {
     if (awake_ >= wanted_) return false;
     if (asleep_ == 0) {
@@ -194,8 +190,7 @@ class BackgroundThreads {
     ++awake_;
   }
 
-  // Opens a work that others find; null if there is no memory for it, which its owner can do
-  // without.
+  // Opens a work that others can find. Null if memory runs out; its owner can do without.
   SharedWork* opened(const Pieces& pieces, bool& wake) {
     stay_loaded();
     const std::lock_guard lock(mutex_);
@@ -208,7 +203,7 @@ class BackgroundThreads {
     return work;
   }
 
-  // Memory for one work more that is open at once, also in the lists.
+  // Makes memory for one more open work, including its places in the lists.
   void add_slot() {
     auto work = std::make_unique<SharedWork>();
     open_.reserve(open_.size() + 1);
@@ -216,28 +211,28 @@ class BackgroundThreads {
     slots_.push_back(work.release());
   }
 
-  // Joins the first work that takes one more helper.
+  // Joins the first work that takes another helper.
   SharedWork* join_one(std::uint32_t most) {
     const auto joined =
         find_if(open_, [most](SharedWork* work) { return work->has_pieces() && work->join(most); });
     return joined != open_.end() ? *joined : nullptr;
   }
 
-  // Called with the mutex held, or without it.
+  // Called with or without the mutex.
   static bool wants_helpers(const SharedWork* work) {
     return work->has_pieces() && work->helpers() < kMostHelpers;
   }
 
-  // The first of the offered streams; a hint unless the mutex is held.
+  // The first of the offered streams; only a hint unless the mutex is held.
   Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }
 
-  // Joins the work that was shared last if it takes one more helper. Most often there is no other.
+  // Joins the work shared last, usually the only one, if it takes another helper.
   SharedWork* join_latest(std::uint32_t most) {
     SharedWork* const work = front_.work.load(std::memory_order_acquire);
     return work != nullptr && work->has_pieces() && work->join(most) ? work : nullptr;
   }
 
-  // Called without the mutex, so that a woken thread does not have to wait for it.
+  // Called without the mutex, so that a woken thread need not wait for it.
   void announce(bool wake) {
     front_.announcements.fetch_add(1, std::memory_order_release);
     if (wake) wake_one();
@@ -263,7 +258,7 @@ class BackgroundThreads {
     ++awake_;
   }
 
-  // The life of a thread.
+  // A thread's main loop.
   [[noreturn]] void run() {
     is_background = true;
     SharedCore shared_core;
@@ -290,9 +285,9 @@ class BackgroundThreads {
     return true;
   }
 
-  // Helps until all pieces are taken or `announcements` is no longer `seen`, since a stream with
-  // work comes first. Wakes a further thread if the work takes one more helper. Searches the list
-  // of works only if the latest needs no help; `sleep` searches it if nothing new comes before.
+  // Helps until all pieces are taken or `announcements` changes from `seen`, since a stream with
+  // work comes first. Wakes another thread if the work takes one more helper. Searches the list of
+  // works only if the latest needs no help; `sleep` searches it if nothing new comes before.
   void help(std::uint32_t seen) {
     SharedWork* work = join_latest(kMostHelpers);
     bool wake = false;
@@ -305,8 +300,8 @@ class BackgroundThreads {
     if (work) work->help(my_end(), [&] { return announcements() == seen; });
   }
 
-  // Returns false at once if there is something to do, otherwise true when somebody has counted
-  // this thread as awake again.
+  // Returns false at once if there is something to do; otherwise true once another thread has
+  // counted this one as awake again.
   bool sleep() {
     std::unique_lock lock(mutex_);
     if (first_ready() != nullptr || any_of(open_, &wants_helpers)) {
@@ -325,27 +320,27 @@ class BackgroundThreads {
   std::atomic<bool> started_{false};
   std::mutex mutex_;
   std::condition_variable woken_;
-  Servable* last_ready_ = nullptr;  // of the list whose first is front_.ready
+  Servable* last_ready_ = nullptr;  // the end of the list that starts at front_.ready
   std::vector<SharedWork*> open_;   // in the order opened
-  std::vector<SharedWork*> slots_;  // those not in use
+  std::vector<SharedWork*> slots_;  // not in use
   std::size_t thread_count_ = 0;
-  // A thread is awake if it will look at the lists again without waiting for anybody, or is about
-  // to begin. One in `sleep` is asleep until it is called, awake from then on.
+  // A thread is awake if it will look at the lists again without waiting for anyone. One in `sleep`
+  // is asleep until it is called, and awake from then on.
   std::size_t awake_ = 0;
   std::size_t asleep_ = 0;
   std::size_t called_ = 0;
-  // The core of the thread that last woke one of these: a hint.
+  // The core of the thread that last woke one of these; a hint.
   std::atomic<int> core_of_waker_{-1};
 
   // What threads that look for work read: one cache line. A thread that reads a new number of
-  // announcements sees the stream or the work that was announced.
+  // announcements also sees the announced stream or work.
   struct alignas(64) Front {
     std::atomic<std::uint32_t> announcements{0};
-    // The first of the streams that were offered and that no thread has taken. Changed under the
-    // mutex; read without it as a hint.
+    // The first offered stream that no thread has taken. Changed with the mutex held; read without
+    // it as a hint.
     std::atomic<Servable*> ready{nullptr};
-    // The work that was shared last. It may be closed by now, or open for another owner. Stored
-    // with release, since a thread may see a new work before it sees the announcement.
+    // The work shared last; it may be closed by now, or open for another owner. Stored with
+    // release, since a thread may see a new work before its announcement.
     std::atomic<SharedWork*> work{nullptr};
   };
   Front front_;

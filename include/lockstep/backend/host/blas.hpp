@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <type_traits>
 
-// Matrix products on the host, by whatever library stands behind cblas.h.
+// Matrix products on the host, by any library behind cblas.h.
 //
-// Each caller has one maths thread, since the callers are the devices, which are parallel already.
-// The number of threads that a BLAS uses is a property of the process, so lockstep sets it to 1
-// when it first needs a product and remembers what was there before.
+// Each product runs on one thread, since the callers are devices, which run in parallel already. A
+// BLAS has one number of threads for the whole process, so lockstep sets it to 1 at its first
+// product and remembers the previous number.
 namespace lockstep {
 
 namespace detail {
@@ -32,8 +32,8 @@ extern "C" {
 [[gnu::weak]] void bli_thread_set_num_threads(std::int64_t);
 }
 
-// The controls of a BLAS; a member is null where the library has none. A library without a control
-// runs as many threads as it likes.
+// The controls of a BLAS; a member is null if the library lacks it. A library without controls runs
+// as many threads as it likes.
 struct BlasControls {
   int (*parallel)() = nullptr;  // OpenBLAS: 0 built without threads, 1 with threads, 2 with OpenMP
   char* (*config)() = nullptr;
@@ -44,13 +44,13 @@ struct BlasControls {
   static BlasControls linked();
 };
 
-// What OPENBLAS_CORETYPE should say when the program starts; null where OpenBLAS uses this
-// processor's vectors, or the variable says something. An OpenBLAS older than the processor does
-// not know it, and takes the kernels of a Prescott, which are two to three times slower.
+// What OPENBLAS_CORETYPE should be when the program starts; null if OpenBLAS uses this processor's
+// vectors, or the variable is set. An OpenBLAS that is older than the processor falls back to
+// kernels for a Prescott, which are two to three times slower.
 const char* better_blas_core(const BlasControls& blas);
 
-// The BLAS of this process, made fit for concurrent callers at first use and never destroyed. Warns
-// once of kernels for another processor.
+// The BLAS of this process, made safe for concurrent callers at first use and never destroyed.
+// Warns once of kernels for another processor.
 class HostMath {
  public:
   static HostMath& instance();
@@ -69,25 +69,25 @@ class HostMath {
 
 }  // namespace detail
 
-// How many threads one matrix product on the host may use. 1 unless somebody set another number
-// after lockstep's first product; 1 as well for a BLAS that cannot be asked.
+// The number of threads that one matrix product on the host may use: 1, unless somebody has set
+// another number since lockstep's first product. Also 1 for a BLAS that cannot tell.
 //
 // **Torch counterpart.** torch.get_num_threads.
 inline int host_math_threads() { return detail::HostMath::instance().threads(); }
 
-// Sets that number, for every thread of the process: more than 1 pays only where a single device
-// computes. A BLAS without a control keeps its own number.
+// Sets that number for every thread of the process. More than 1 pays only if a single device
+// computes. A BLAS without controls keeps its own number.
 //
 // **Torch counterpart.** torch.set_num_threads.
 // **Threads and exceptions.** No other thread may be multiplying meanwhile. A ValueError unless
 // `count` is at least 1.
 void set_host_math_threads(int count);
 
-// Puts back the number that the process had before lockstep's first product: for a program that
-// goes on with BLAS calls of its own.
+// Restores the number that the process had before lockstep's first product, for a program that goes
+// on with its own BLAS calls.
 void restore_host_math_threads();
 
-// Sets the number of maths threads until the guard is destroyed, for every thread of the process.
+// Sets the number of maths threads for every thread of the process until the guard is destroyed.
 class HostMathThreadsGuard : detail::NonCopyable {
  public:
   explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
@@ -101,21 +101,21 @@ class HostMathThreadsGuard : detail::NonCopyable {
 
 namespace detail {
 
-// The integer type of the linked CBLAS: of its 32- or its 64-bit interface.
+// The integer type of the linked CBLAS, from its 32-bit or 64-bit interface.
 template <class R, class Order, class Transpose, class Int, class... Rest>
 Int blas_int_of(R (*)(Order, Transpose, Transpose, Int, Rest...));
 using BlasInt = decltype(blas_int_of(cblas_sgemm));
 
 BlasInt blas_int(std::int64_t value);
 
-// y = alpha · op(matrix) · x + beta · y for a matrix of rows × columns as it lies, none of them 0,
+// y = alpha · op(matrix) · x + beta · y, for a matrix stored as rows × columns, neither of them 0,
 // and vectors whose elements are `step_x` and `step_y` apart. It reads the matrix once, where a
-// product of matrices would pack it first.
+// matrix product would first pack it.
 template <class T>
 void host_gemv(bool trans, std::int64_t rows, std::int64_t columns, T alpha, const T* matrix,
                std::int64_t ld, const T* x, std::int64_t step_x, T beta, T* y,
                std::int64_t step_y) {
-  if (beta == 0) {  // some BLAS multiplies what is there by 0, and a NaN stays
+  if (beta == 0) {  // some BLAS multiplies the old y by 0, which keeps a NaN
     for (std::int64_t i = 0; i < (trans ? columns : rows); ++i) y[i * step_y] = 0;
   }
   const auto call = [&](auto* gemv) {
@@ -129,11 +129,11 @@ void host_gemv(bool trans, std::int64_t rows, std::int64_t columns, T alpha, con
   }
 }
 
-// c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in
-// row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. A `bias`
-// of n values is added to every row in place of beta · c. With a bias or beta = 0 the old content
-// of c does not matter, even if it is NaN. An Error if the BLAS is not safe for concurrent callers,
-// or if a dimension is too large for its integers.
+// c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all
+// row-major with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. A `bias` of n
+// values is added to every row instead of beta · c. With a bias or beta = 0 the old content of c
+// does not matter, even NaN. An Error if the BLAS is not safe for concurrent callers, or a
+// dimension is too large for its integers.
 template <class T>
 void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
                const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
@@ -179,8 +179,8 @@ void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::
   }
 }
 
-// A matrix product, or `batch` of them at fixed strides, as a launchable call. A `bias` (n values,
-// or none) is added to every row, and the old content of c is then not read.
+// A matrix product, or `batch` of them at fixed strides, as a Call. A `bias` (n values, or none) is
+// added to every row; the old content of c is then not read.
 template <class T>
 struct Gemm {
   View<const T> a;

@@ -23,16 +23,15 @@
 
 namespace lockstep::detail {
 
-// The memory of one host device, or page-locked memory: kept and reused, in stream order.
+// Keeps and reuses the memory of one host device, or page-locked memory, in stream order.
 //
-// Memory that is handed back to the system and taken again costs 2 µs a page, more than the
-// arithmetic done on it; so a freed block stays here, in a list for its size class, last in first
-// out. A block that unfinished work may still touch is in a list of its own, with that work's
-// events. It is handed out again once they have happened, or earlier to a stream whose new work
-// comes after them anyway.
+// Returning memory to the system and taking it again costs 2 µs a page, more than the arithmetic on
+// it. So a freed block stays in a list of its size class, last in first out. A block that
+// unfinished work may touch is in another list with that work's events. It is reused once these
+// have happened, or earlier on a stream whose new work comes after them anyway.
 //
-// Threads: every member may be called from any thread; `mutex_` guards all state. Taking the mutex
-// also orders the last use before a free with the first use after the next allocation.
+// Threads: any thread may call any member; `mutex_` guards all state. Taking it also orders the
+// last use before a free with the first use after the next allocation.
 class HostAllocator final : public MemoryResource {
  public:
   explicit HostAllocator(Device device, HostMemorySource source = OrdinaryMemory::source())
@@ -48,8 +47,8 @@ class HostAllocator final : public MemoryResource {
     {
       const std::lock_guard lock(mutex_);
       data = take(size, owner);
-      if (!data && !left_.empty()) {
-        make_left_idle();
+      if (!data && !stranded_.empty()) {
+        reclaim_stranded();
         data = take(size, owner);
       }
       if (!data) {
@@ -64,7 +63,7 @@ class HostAllocator final : public MemoryResource {
     return data;
   }
 
-  // Gives back what `allocate(bytes)` returned and no work may touch any more.
+  // Takes back what `allocate(bytes)` returned and no work may touch any more.
   void deallocate(void* data, std::size_t bytes) noexcept {
     const SizeClass size = size_class(bytes);
     poison(data, size.bytes);
@@ -73,8 +72,8 @@ class HostAllocator final : public MemoryResource {
     bins_[size.bin].idle.push_back(data);
   }
 
-  // The same; `busy` are the events of work that may touch it. If it throws, for want of memory,
-  // nothing has been given back.
+  // The same for a block that work with the events `busy` may touch. If memory runs out, it throws
+  // and has taken nothing back.
   void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) {
     if (busy.empty()) return deallocate(data, bytes);
     const SizeClass size = size_class(bytes);
@@ -83,14 +82,14 @@ class HostAllocator final : public MemoryResource {
     stats_.allocated_bytes -= size.bytes;
   }
 
-  // The same; the work that has been issued to `owner` and to the streams in `used_on` may touch
-  // it. Where that cannot be noted, since there is no memory or a GPU's call fails, the block is
-  // left until none of these streams has any work.
+  // The same for a block that work issued to `owner` and to the streams in `used_on` may touch. If
+  // the events cannot be recorded, because memory runs out or a GPU's call fails, the block is
+  // stranded until all of these streams are idle.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   UsedOn&& used_on) noexcept override {
     if (streams_are_gone()) return;
     try {
-      // Usually no stream has any work, and no list of events need be made.
+      // Usually no stream has work, so no list of events is needed.
       const auto idle = [](const StreamState* stream) { return stream->idle(); };
       if (owner.idle() && all_of(used_on.streams(), idle)) [[likely]]
         return deallocate(data, bytes);
@@ -103,7 +102,7 @@ class HostAllocator final : public MemoryResource {
     } catch (...) {
       const SizeClass size = size_class(bytes);
       const std::lock_guard lock(mutex_);
-      left_.push_back({data, size.bin, &owner, std::move(used_on)});
+      stranded_.push_back({data, size.bin, &owner, std::move(used_on)});
     }
   }
 
@@ -114,8 +113,7 @@ class HostAllocator final : public MemoryResource {
     return stats;
   }
 
-  // Returns to the system the blocks that nobody uses and no work may touch; segments only if that
-  // is true of all their blocks.
+  // Returns idle blocks to the system; segments only if all their blocks are idle.
   void empty_cache(Device) override {
     const std::lock_guard lock(mutex_);
     release_cache();
@@ -124,11 +122,11 @@ class HostAllocator final : public MemoryResource {
   static constexpr std::size_t kAlignment = OrdinaryMemory::kAlignment;
 
  private:
-  static constexpr std::size_t kLeastOfSegments = std::size_t{64} << 10;
-  // As much as the system clears page by page in half the time of a huge page.
+  static constexpr std::size_t kLeastInSegments = std::size_t{64} << 10;
+  // The system clears this much page by page in half the time of a huge page.
   static constexpr std::size_t kFirstSegment = std::size_t{256} << 10;
   static constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
-  // Unused bytes behind a block of a segment, so that AddressSanitizer sees writes past its end.
+  // Unused bytes after a segment's block, so that AddressSanitizer sees writes past its end.
   static constexpr std::size_t kRedZone = kPoisons ? kAlignment : 0;
 
   struct BusyBlock {
@@ -136,11 +134,11 @@ class HostAllocator final : public MemoryResource {
     std::vector<EventPtr> events;
   };
   struct Bin {
-    std::vector<void*> idle;  // with room for all of its blocks
+    std::vector<void*> idle;  // has room for all of the bin's blocks
     std::vector<BusyBlock> busy;
-    std::size_t blocks = 0;  // that the system has given, or a segment
+    std::size_t blocks = 0;  // taken from the system or a segment
   };
-  struct LeftBlock {
+  struct StrandedBlock {
     void* data;
     std::size_t bin;
     const StreamState* owner;
@@ -151,7 +149,7 @@ class HostAllocator final : public MemoryResource {
     std::size_t bin;
   };
 
-  // Four classes to each power of two, so at most a fifth of a block is lost to rounding.
+  // Four classes per power of two, so rounding wastes at most a fifth of a block.
   static SizeClass size_class(std::size_t bytes) {
     if (bytes <= 4 * kAlignment) {
       const std::size_t units = bytes <= kAlignment ? 1 : (bytes + kAlignment - 1) / kAlignment;
@@ -179,22 +177,22 @@ class HostAllocator final : public MemoryResource {
     return nullptr;
   }
 
-  // Makes room for one more block in the lists in which one never fails to have a place.
+  // Makes room for one more block in the lists that must never fail to take one.
   void make_room(std::size_t bin) {
     std::vector<void*>& idle = bins_[bin].idle;
     const std::size_t blocks = bins_[bin].blocks + 1;
     if (idle.capacity() < blocks) idle.reserve(2 * blocks);
-    if (left_.capacity() <= blocks_) left_.reserve(2 * blocks_ + 1);
+    if (stranded_.capacity() <= blocks_) stranded_.reserve(2 * blocks_ + 1);
   }
-  // So many of a bin's blocks are the system's again.
+  // Notes that so many of a bin's blocks have gone back to the system.
   void forget(std::size_t bin, std::size_t blocks) noexcept {
     bins_[bin].blocks -= blocks;
     blocks_ -= blocks;
   }
 
-  // Makes idle the blocks of `left_` that no stream has any work with any more.
-  void make_left_idle() noexcept {
-    std::erase_if(left_, [this](const LeftBlock& block) {
+  // Makes stranded blocks idle if their streams are.
+  void reclaim_stranded() noexcept {
+    std::erase_if(stranded_, [this](const StrandedBlock& block) {
       const auto idle = [](const StreamState* stream) { return stream->idle(); };
       if (!is_known([&] { return block.owner->idle() && all_of(block.used_on.streams(), idle); })) {
         return false;
@@ -206,12 +204,12 @@ class HostAllocator final : public MemoryResource {
     });
   }
 
-  // The segments that blocks of this size are cut from. Null if the system gives them one by one:
-  // small blocks, those that fill their huge pages, as all from 8 MiB on do, and all of a source
-  // without huge pages.
+  // The segments from which blocks of this size are cut. Null if they come from the system one by
+  // one: small blocks, those that fill their huge pages, as all from 8 MiB on do, and all blocks of
+  // a source without huge pages.
   Segments* segments_for(std::size_t bytes) {
     constexpr std::size_t kHugePage = OrdinaryMemory::kHugePage;
-    if (!source_.in_huge_pages || bytes < kLeastOfSegments) return nullptr;
+    if (!source_.in_huge_pages || bytes < kLeastInSegments) return nullptr;
     if (bytes <= kHugePage / 2) return &medium_;
     return bytes % kHugePage != 0 ? &large_ : nullptr;
   }
@@ -244,7 +242,7 @@ class HostAllocator final : public MemoryResource {
 
   void release_cache() noexcept {
     const auto happened = [](const EventPtr& event) { return event->query(); };
-    make_left_idle();
+    reclaim_stranded();
     for (std::size_t bin = 0; bin < used_bins_; ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
       std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
@@ -275,7 +273,7 @@ class HostAllocator final : public MemoryResource {
     large_.release(source_);
   }
 
-  // What size_class says of a bin's blocks.
+  // The inverse of size_class: the size of a bin's blocks.
   static std::size_t bin_bytes(std::size_t bin) {
     return bin < 4 ? (bin + 1) * kAlignment : (bin % 4 + 5) << (bin / 4 + 5);
   }
@@ -284,12 +282,12 @@ class HostAllocator final : public MemoryResource {
   const HostMemorySource source_;
   std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
-  std::size_t used_bins_ = 0;    // no bin behind these has had a block
-  std::size_t blocks_ = 0;       // of all bins
-  std::vector<LeftBlock> left_;  // with room for all blocks
+  std::size_t used_bins_ = 0;            // later bins have never had a block
+  std::size_t blocks_ = 0;               // in all bins
+  std::vector<StrandedBlock> stranded_;  // has room for all blocks
   Segments medium_{OrdinaryMemory::kHugePage, kFirstSegment};
   Segments large_{kLargeSegment};
-  MemoryStats stats_;  // reserved_bytes: without the segments'
+  MemoryStats stats_;  // reserved_bytes excludes the segments'
 };
 
 }  // namespace lockstep::detail

@@ -31,9 +31,8 @@
 
 namespace lockstep::detail {
 
-// Host devices, and plain host memory as a device without parallelism of its own.
-//
-// Everything is made when the backend is first used and never destroyed.
+// Host devices, and plain host memory as a device without parallelism. Everything is made at the
+// backend's first use and never destroyed.
 class HostBackend final : public Backend {
  public:
   static HostBackend& instance() {
@@ -69,7 +68,7 @@ class HostBackend final : public Backend {
   MemoryStats memory_stats(Device device) override {
     return at(device).allocator.memory_stats(device);
   }
-  // On plain `cpu` this gives back page-locked memory, too.
+  // On plain `cpu`, also empties the cache of page-locked memory.
   void empty_cache(Device device) override {
     at(device).allocator.empty_cache(device);
     MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
@@ -86,17 +85,17 @@ class HostBackend final : public Backend {
       const profile::RecordFunction range("copy", row_of(stream_of(order)), {.bytes = bytes});
       copy_in_pieces({&order, 1});
     };
-    // The caller may run it at once on an idle stream, which is cheaper than a hop to another
-    // thread for work of a few microseconds.
+    // On an idle stream the caller may run a small copy at once, which costs less than a hop to
+    // another thread.
     if (bytes <= kSmallCopy && stream.mode() == HostStream::Mode::queued && stream.idle()) {
       return run();
     }
     stream.submit(run, /*may_wait=*/false);
   }
 
-  // The caller does all copies itself, helped by threads that have time, if each stream is
-  // immediate, or idle and the copies are small. The bytes are divided as one work, so that each
-  // core has the same part of the copies whenever they come again.
+  // The caller makes all copies itself, helped by idle threads, if each stream is immediate, or if
+  // all are idle and the copies are small. Their bytes are divided as one work, so that each core
+  // gets the same part whenever the same copies come again.
   void copy_all(std::span<const CopyOrder> orders) override {
     std::size_t bytes = 0;
     for (const CopyOrder& order : orders) bytes += order.bytes();
@@ -116,7 +115,7 @@ class HostBackend final : public Backend {
     copy_in_pieces(orders);
   }
 
-  // Only a GPU's driver tells its memory from the host's.
+  // Only a GPU's driver can tell its memory from the host's.
   std::string misplaced(const void* data, Device device) override {
     Backend* const cuda = cuda_backend.load(std::memory_order_acquire);
     return cuda ? cuda->misplaced(data, device) : std::string();
@@ -125,15 +124,15 @@ class HostBackend final : public Backend {
   std::intptr_t native_handle(StreamState&) override { return 0; }
   void hand_over(StreamState& stream, std::intptr_t) override { stream.synchronize(); }
 
-  // What makes the streams, where a test has put it here before the backend is first used.
+  // Makes the streams if a test has set it before the backend's first use.
   using MakeStream = std::unique_ptr<HostStream>(Device device, HostStream::Mode mode);
   inline static constinit MakeStream* make_stream = nullptr;
 
-  // A copy of up to this size may run in its issuer when the stream is idle.
+  // A copy of up to this size may run in its issuer if the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;
-  // Copies that are issued together may, too, up to this size in all, for which two cores need
-  // about 100 µs: the computation that needs them waits for them anyway, and meanwhile the caller's
-  // core would be idle, or the caller's device ahead of the others.
+  // So may copies that are issued together, up to this size in all. Two cores need about 100 µs for
+  // it; the computation waits for these copies anyway, and the caller's core would otherwise be
+  // idle, or its device ahead of the others.
   static constexpr std::size_t kSmallCopies = std::size_t{4} << 20;
 
  private:
@@ -177,7 +176,7 @@ class HostBackend final : public Backend {
     return static_cast<HostStream&>(*order.stream);
   }
 
-  // The row of the timeline for the copies of a stream.
+  // The timeline's row for a stream's copies.
   static profile::Row row_of(HostStream& stream) {
     if (!profile::enabled()) return {};
     const bool copies = &stream == &instance().copy_stream(stream.device());

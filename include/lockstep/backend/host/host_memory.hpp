@@ -11,16 +11,16 @@
 
 namespace lockstep::detail {
 
-// The source of an allocator's blocks.
+// Where an allocator's blocks come from.
 struct HostMemorySource {
-  void* (*take)(std::size_t bytes);  // null if there is none left
+  void* (*take)(std::size_t bytes);  // null if none is left
   void (*give_back)(void* data);
-  bool in_huge_pages = false;  // if so, blocks that do not fill them are cut from segments
-  // Has the pages of memory that is going to be written cleared in one go; null if it cannot.
+  bool in_huge_pages = false;  // blocks that do not fill them are cut from segments
+  // Clears the pages of memory that will be written, all at once; null if the source cannot.
   void (*populate)(void* data, std::size_t bytes) = nullptr;
 };
 
-// The process's own memory, in huge pages as far as a block has room for them.
+// The process's own memory, in huge pages where a block has room for them.
 struct OrdinaryMemory {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -35,7 +35,7 @@ struct OrdinaryMemory {
   }
   static void give_back(void* data) { std::free(data); }
 
-  // Advice: 64 KiB take 9 µs, and 22 where each page is cleared when it is first touched.
+  // Advice: 64 KiB take 9 µs, and 22 if each page is cleared at its first touch.
   static void populate([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(MADV_POPULATE_WRITE)
     constexpr std::size_t kPage = 4096;

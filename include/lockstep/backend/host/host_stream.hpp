@@ -24,15 +24,15 @@
 
 namespace lockstep::detail {
 
-// A stream of a host device (or of plain host memory), in one of two modes.
+// A stream of a host device or of plain host memory, in one of two modes.
 //
 // immediate: the thread that issues work runs it at once, so the stream never has unfinished work
-// of its own. It can have waits for other streams, which the next operation carries out first.
-// Compute streams are immediate: a queue costs 0.1–0.4 µs a call and buys nothing there.
+// of its own, only waits for other streams, which the next operation carries out first. Compute
+// streams are immediate: a queue costs 0.1–0.4 µs a call and gains nothing there.
 //
-// queued: a background thread does the work, or a thread that waits for it while no other is doing
-// it. Copy streams are queued. Tests switch compute streams to queued to make them as asynchronous
-// as a GPU's, or put streams of their own in place (HostBackend::make_stream).
+// queued: a background thread does the work, or a thread that waits for it if no other is at it.
+// Copy streams are queued. Tests make compute streams queued, as asynchronous as a GPU's, or use
+// streams of their own (HostBackend::make_stream).
 class HostStream : public StreamState, private Servable {
  public:
   enum class Mode { immediate, queued };
@@ -40,14 +40,14 @@ class HostStream : public StreamState, private Servable {
   HostStream(Device device, Mode mode) : StreamState(device), mode_(mode) {}
 
   Mode mode() const { return mode_.load(std::memory_order_relaxed); }
-  // Only between uses: no other thread may issue meanwhile.
+  // Sets the mode. No other thread may issue meanwhile.
   void set_mode(Mode mode) {
     synchronize();
     mode_.store(mode, std::memory_order_relaxed);
   }
 
-  // Runs `operation()` in stream order. `may_wait`: it may wait for another thread, as a copy does
-  // not.
+  // Runs `operation()` in stream order. `may_wait` says that it may wait for another thread, which
+  // a copy does not.
   template <class F>
   void submit(F&& operation, bool may_wait = true) {
     if (mode() == Mode::immediate) {
@@ -68,8 +68,7 @@ class HostStream : public StreamState, private Servable {
     }
   }
 
-  // Waits for the events that the next operation would wait for, if that runs in the thread that
-  // issues it.
+  // Waits for the events that the next operation must wait for, if that runs in the issuing thread.
   void prepare_operation() {
     if (has_waits_.load(std::memory_order_acquire)) finish_waits();
   }
@@ -78,10 +77,10 @@ class HostStream : public StreamState, private Servable {
     return nothing_runs() && all_waits([](auto& event) { return event->query(); });
   }
 
-  // False also while a wait would throw a failure of this stream or of one that it waits for.
+  // Also false while a wait would throw a failure of this stream or of one that it waits for.
   bool known_idle() const override {
     return nothing_runs() &&
-           told_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire) &&
+           reported_.load(std::memory_order_acquire) == failures_.load(std::memory_order_acquire) &&
            all_waits([this](auto& event) { return event->precedes_new_work_of(*this); });
   }
 
@@ -91,7 +90,7 @@ class HostStream : public StreamState, private Servable {
       return std::make_shared<AllOf>(*this, waits_);
     }
     return std::make_shared<Ticket>(*this, issued_.load(std::memory_order_acquire),
-                                    told_.load(std::memory_order_acquire));
+                                    reported_.load(std::memory_order_acquire));
   }
 
   void wait(const EventPtr& event) override {
@@ -112,7 +111,7 @@ class HostStream : public StreamState, private Servable {
     prepare_operation();
     const std::uint64_t last = issued_.load(std::memory_order_acquire);
     wait_for(last);
-    tell(last, told_.load(std::memory_order_acquire));
+    report(last, reported_.load(std::memory_order_acquire));
   }
 
  protected:
@@ -133,32 +132,32 @@ class HostStream : public StreamState, private Servable {
   }
 
  private:
-  // The event of a queued stream: its operations up to `number` have ended. The first `told`
-  // failures of the stream had been told when it was recorded, and are none of its own.
+  // The event of a queued stream: its operations up to `number` have ended. The stream's first
+  // `reported` failures were reported before it was recorded, and are not the event's.
   class Ticket final : public EventState {
    public:
-    Ticket(HostStream& stream, std::uint64_t number, std::uint64_t told)
-        : stream_(stream), number_(number), told_(told) {}
+    Ticket(HostStream& stream, std::uint64_t number, std::uint64_t reported)
+        : stream_(stream), number_(number), reported_(reported) {}
     bool query() const override {
       return stream_.completed_.load(std::memory_order_acquire) >= number_;
     }
     void synchronize() const override {
       stream_.wait_for(number_);
-      stream_.tell(number_, told_);
+      stream_.report(number_, reported_);
     }
     void wait_for_end() const override { stream_.wait_for(number_); }
     bool precedes_new_work_of(const StreamState& stream) const override {
-      return &stream == &stream_ || (query() && !stream_.failure_before(number_, told_));
+      return &stream == &stream_ || (query() && !stream_.failure_before(number_, reported_));
     }
 
    private:
     HostStream& stream_;
     const std::uint64_t number_;
-    const std::uint64_t told_;
+    const std::uint64_t reported_;
   };
 
-  // The event of an immediate stream: all that the stream still waits for. Its next operation comes
-  // after all of it, and so does the work that waits for the stream.
+  // The event of an immediate stream: everything that the stream still waits for. Its next
+  // operation comes after all of that, and so does work that waits for the stream.
   class AllOf final : public EventState {
    public:
     AllOf(const HostStream& stream, std::vector<EventPtr> events)
@@ -182,13 +181,13 @@ class HostStream : public StreamState, private Servable {
     const std::vector<EventPtr> events_;
   };
 
-  // Whether all that was issued has ended.
+  // Whether everything issued has ended.
   bool nothing_runs() const {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire);
   }
 
-  // Whether `holds(event)` is true for all events that the stream waits for. One that has happened
-  // is still there if no operation has waited since.
+  // Whether `holds(event)` is true for all events that the stream waits for. An event that has
+  // happened stays in the list until an operation waits.
   template <class Holds>
   bool all_waits(const Holds& holds) const {
     if (!has_waits_.load(std::memory_order_acquire)) return true;
@@ -200,9 +199,9 @@ class HostStream : public StreamState, private Servable {
     if (error) std::rethrow_exception(error);
   }
 
-  // Waits for all of them, then throws what the first of those that failed throws. Several threads
-  // may call this at once, and each has to wait before it goes on, so an event is removed only once
-  // it has happened, or if nobody can know, as with a GPU that has failed.
+  // Waits for all events, then throws the first failure among them. Several threads may call this
+  // at once and each must wait before it goes on, so an event is removed only once it has happened,
+  // or if nobody can know, as with a failed GPU.
   void finish_waits() {
     std::vector<EventPtr> waits;
     {
@@ -213,9 +212,9 @@ class HostStream : public StreamState, private Servable {
         first_thrown_by(waits, [](const EventPtr& event) { event->synchronize(); });
     const auto is_over = [&](const EventPtr& event) {
       if (find(waits, event) == waits.end()) return false;
-      bool asked = true;
-      const std::exception_ptr unknown = thrown_by([&] { asked = event->query(); });
-      return asked || unknown;
+      bool over = true;  // if nobody can know, too
+      (void)thrown_by([&] { over = event->query(); });
+      return over;
     };
     {
       const std::lock_guard lock(mutex_);
@@ -225,38 +224,39 @@ class HostStream : public StreamState, private Servable {
     rethrow(error);
   }
 
-  // What the first operation up to `number` that has failed threw, the first `told` failures of the
-  // stream left out; null if there is none.
-  std::exception_ptr failure_before(std::uint64_t number, std::uint64_t told) const {
-    if (told == failures_.load(std::memory_order_acquire)) return nullptr;
+  // The exception of the first failed operation up to `number`, without the stream's first
+  // `reported` failures; null if there is none.
+  std::exception_ptr failure_before(std::uint64_t number, std::uint64_t reported) const {
+    if (reported == failures_.load(std::memory_order_acquire)) return nullptr;
     const std::lock_guard lock(mutex_);
-    const std::size_t first = first_failure(told);
+    const std::size_t first = first_failure(reported);
     if (first == kept_ || kept_failures_[first].operation > number) return nullptr;
     return kept_failures_[first].error;
   }
 
-  // Throws that, if there is one, and counts the failures of all operations up to `number` as told;
-  // if this one has been told before, it counts none.
-  void tell(std::uint64_t number, std::uint64_t told) {
-    const std::exception_ptr error = failure_before(number, told);
+  // Throws that exception, if there is one, and counts the failures of all operations up to
+  // `number` as reported; if this one was reported before, counts none.
+  void report(std::uint64_t number, std::uint64_t reported) {
+    const std::exception_ptr error = failure_before(number, reported);
     if (!error) return;
     {
       const std::lock_guard lock(mutex_);
-      std::uint64_t all = told_.load(std::memory_order_relaxed);
-      const std::size_t untold = first_failure(all);
-      const bool again = first_failure(told) < untold;
-      for (std::size_t i = untold; i < kept_ && !again; ++i) {
+      std::uint64_t all = reported_.load(std::memory_order_relaxed);
+      const std::size_t unreported = first_failure(all);
+      const bool again = first_failure(reported) < unreported;
+      for (std::size_t i = unreported; i < kept_ && !again; ++i) {
         if (kept_failures_[i].operation <= number) ++all;
       }
-      told_.store(all, std::memory_order_release);
+      reported_.store(all, std::memory_order_release);
     }
     std::rethrow_exception(error);
   }
 
-  // The index in kept_failures_ of the first one that is none of the first `told`. Under mutex_.
-  std::size_t first_failure(std::uint64_t told) const {
+  // The index in kept_failures_ of the first failure after the first `reported`. Called with
+  // mutex_.
+  std::size_t first_failure(std::uint64_t reported) const {
     const std::uint64_t dropped = failures_.load(std::memory_order_relaxed) - kept_;
-    return static_cast<std::size_t>(std::max(told, dropped) - dropped);
+    return static_cast<std::size_t>(std::max(reported, dropped) - dropped);
   }
 
   void serve() noexcept override {
@@ -267,10 +267,11 @@ class HostStream : public StreamState, private Servable {
     serve_until(UINT64_MAX);
   }
 
-  // Runs the queue up to operation `last`, in the calling thread. False if another thread runs it.
+  // Runs the queue up to operation `last` in the calling thread. False if another thread is doing
+  // so.
   //
-  // The stream is given up before the last operation counts as done: whoever waits for a later one
-  // is woken by that, and finds the stream free.
+  // Gives the stream up before the last operation counts as done, since whoever waits for a later
+  // one is woken by that and must find the stream free.
   bool serve_until(std::uint64_t last) {
     if (served_.load(std::memory_order_relaxed)) return false;
     std::unique_lock lock(mutex_);
@@ -295,7 +296,7 @@ class HostStream : public StreamState, private Servable {
     return true;
   }
 
-  // What the task holds is released before it counts as done.
+  // Releases what the task holds before it counts as done.
   void run(std::uint64_t number, Task task, bool may_wait) {
     try {
       std::optional<BackgroundThreads::BlockingScope> blocking;
@@ -307,11 +308,11 @@ class HostStream : public StreamState, private Servable {
     }
   }
 
-  // Under mutex_. Of more than are kept and nobody has asked for, the last one kept stands for all
-  // later ones: whoever waits for its own operation waits for the earlier ones, too.
+  // Called with mutex_. If more failures than can be kept are unreported, the last one kept stands
+  // for all later ones: whoever waits for its own operation waits for earlier ones, too.
   void keep_failure(std::uint64_t operation, std::exception_ptr error) noexcept {
     if (kept_ == kMostFailures) {
-      if (first_failure(told_.load(std::memory_order_relaxed)) == 0) {
+      if (first_failure(reported_.load(std::memory_order_relaxed)) == 0) {
         kept_failures_.back() = {operation, std::move(error)};
         return;
       }
@@ -330,7 +331,7 @@ class HostStream : public StreamState, private Servable {
     };
     BackgroundThreads& threads = BackgroundThreads::instance();
     while (!done()) {
-      check_not_forked();  // a thread that serves the stream exists in the parent only
+      check_not_forked();  // only the parent has a thread that serves the stream
       if (serve_until(number)) continue;
       const std::uint32_t announcements = threads.announcements();
       threads.help_while([&] { return !done(); });
@@ -354,25 +355,25 @@ class HostStream : public StreamState, private Servable {
 
   std::atomic<Mode> mode_;
 
-  // queued: operation n is the n-th ever pushed. issued_ is written under mutex_ by issuers,
-  // completed_ by the one thread that serves; its release publishes what the operation wrote.
+  // queued: operation n is the n-th ever pushed. Issuers write issued_ under mutex_; the one thread
+  // that serves writes completed_, and its release publishes what the operation wrote.
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> completed_{0};
-  // queued: true while a thread runs the queue. Written under mutex_, read by others as a hint.
+  // queued: true while a thread runs the queue. Written under mutex_; others read it as a hint.
   std::atomic<bool> served_{false};
   // immediate: true while waits_ is not empty.
   std::atomic<bool> has_waits_{false};
-  // queued: how many failures of operations there have been, where one may stand for several
-  // (keep_failure), and how many of them have been told, the first ones. Written under mutex_.
+  // queued: the number of failed operations, where one may stand for several (keep_failure), and
+  // how many of these, from the first on, have been reported. Written under mutex_.
   std::atomic<std::uint64_t> failures_{0};
-  std::atomic<std::uint64_t> told_{0};
+  std::atomic<std::uint64_t> reported_{0};
 
   mutable std::mutex mutex_;  // guards all below
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
   std::array<Failure, kMostFailures> kept_failures_;  // the last `kept_` ones
   std::size_t kept_ = 0;
-  bool offered_ = false;             // to the background threads, and none has come yet
+  bool offered_ = false;             // to the background threads, none of which has come yet
   std::uint64_t last_blocking_ = 0;  // the last operation that may wait for a thread
 };
 

@@ -10,21 +10,20 @@
 
 namespace lockstep::detail {
 
-// Work on fewer bytes than this is not divided: one core has done it before another has come.
+// Less work than this, in bytes, is not divided: one core has done it before another one comes.
 inline constexpr std::size_t kWorthDividing = std::size_t{512} << 10;
 
-// Calls run(begin, end) for ranges that together are [0, count), on this thread and on background
-// threads that have time, and returns when all have ended. An index stands for `unit` bytes. `run`
-// neither throws nor waits for another thread.
+// Calls run(begin, end) for ranges that together are [0, count), on this thread and on idle
+// background threads, and returns when all have ended. An index stands for `unit` bytes. `run` must
+// neither throw nor wait for another thread.
 void in_pieces(std::size_t count, std::size_t unit,
                FunctionRef<void(std::size_t begin, std::size_t end)> run);
 
-// Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs
-// and gaps between them, the whole runs that begin in that range.
+// Copies the bytes [begin, end) of an order, not counting gaps; if it has gaps, the whole runs that
+// begin in that range.
 void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end);
 
-// As std::memcpy for each order, all their bytes divided by in_pieces as if they were one after the
-// other.
+// As std::memcpy for each order. in_pieces divides all their bytes as if they followed one another.
 void copy_in_pieces(std::span<const CopyOrder> orders);
 
 }  // namespace lockstep::detail

@@ -19,8 +19,8 @@
 
 namespace lockstep::detail {
 
-// Tells AddressSanitizer that memory which the allocator keeps is out of bounds until it is handed
-// out again. Without AddressSanitizer these functions do nothing.
+// Tells AddressSanitizer that memory kept by the allocator is out of bounds until it is handed out
+// again. Otherwise these functions do nothing.
 #if defined(LOCKSTEP_ASAN)
 inline constexpr bool kPoisons = true;
 inline void poison(void* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }

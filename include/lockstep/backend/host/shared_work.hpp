@@ -13,27 +13,27 @@
 
 namespace lockstep::detail {
 
-// A piece of work as its owner describes it: `run(i)` for each i below `count`, which neither
-// throws nor waits for another thread.
+// Work as its owner describes it: `run(i)` for each i below `count`, which must neither throw nor
+// wait for another thread.
 struct Pieces {
   FunctionRef<void(std::size_t index)> run;
   std::uint32_t count = 0;
 };
 
-// Work divided into pieces, which its owner does together with other threads that find time for it.
+// Work divided into pieces, which its owner does together with idle threads.
 //
-// Each thread takes pieces from one of the two ends: first those of that end's half, then those of
-// the other. So threads at different ends do not meet before one of them has done its half, and the
-// word that says which pieces are untaken does not move from core to core with every piece. And a
-// thread that keeps to the same end finds its data in its core's caches when the same work comes
-// again. Nobody waits for a helper that has not come: the owner does the untaken pieces itself.
+// Each thread takes pieces from one of two ends: first from that end's half, then from the other.
+// So threads at different ends meet only after one has done its half, and the word that tells which
+// pieces are left does not move between cores with every piece. A thread that keeps to its end
+// finds its data in its core's caches when the same work comes again. Nobody waits for a helper
+// that has not come: the owner does what is left itself.
 //
-// All that a helper at the back reads before its first piece is on one cache line: it would fetch
-// each further line from the owner's core, one after the other.
+// Everything that a helper at the back reads before its first piece is on one cache line, since
+// each further line would have to come from the owner's core.
 //
-// Threads: the owner calls `open` and `close`. Any thread may try to `join`, at any time. Objects
-// live until the process ends: a helper notifies the owner after its last piece, and a thread may
-// come to a work that has long been closed.
+// Threads: the owner calls `open` and `close`. Any thread may try to `join` at any time. Objects
+// live until the process ends: a helper wakes the owner after its last piece, and a thread may come
+// to a work closed long ago.
 class alignas(64) SharedWork {
  public:
   enum class End { front, back };
@@ -45,12 +45,12 @@ class alignas(64) SharedWork {
     back_.store(range(middle, pieces.count), std::memory_order_relaxed);
     helpers_.store(kOpen, std::memory_order_release);
   }
-  // Waits for the pieces that helpers still have in hand; what they wrote is visible then.
+  // Waits for the pieces that helpers are still running, and then sees what they wrote.
   void close() {
     if (helpers_.fetch_and(~kOpen, std::memory_order_acquire) == kOpen) return;
     const auto ended = [this] { return helpers_.load(std::memory_order_acquire) == 0; };
     if (callers_core.yield_until(ended) || spin_until(ended)) return;
-    core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper can see a parked owner
+    core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper sees a parked owner
     while (const std::uint32_t helpers = helpers_.load(std::memory_order_acquire)) {
       park_counted(helpers_, helpers);
     }
@@ -64,9 +64,9 @@ class alignas(64) SharedWork {
     run_while(end, [] { return true; });
   }
 
-  // A helper calls `join`, which is false if the work is closed or `most` have joined; and then
-  // `help`, which returns once all pieces are taken or, between two pieces, as soon as `go_on()` is
-  // false. What the owner did before `open` is visible to a thread that has joined.
+  // A helper calls `join`, which returns false if the work is closed or `most` have joined, and
+  // then `help`, which returns once all pieces are taken or, between pieces, once `go_on()` is
+  // false. A thread that has joined sees what the owner did before `open`.
   std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed) / kHelper; }
   bool join(std::uint32_t most) {
     std::uint32_t value = helpers_.load(std::memory_order_relaxed);
@@ -88,8 +88,8 @@ class alignas(64) SharedWork {
   }
 
  private:
-  // The untaken pieces of a half: a range, its front in the low 32 bits. Changing it orders
-  // nothing: `open` publishes what a piece reads, and `helpers_` what it writes.
+  // The pieces left in a half: a range with its front in the low 32 bits. Changing it orders
+  // nothing: `open` publishes what a piece reads, `helpers_` what it writes.
   using Half = std::atomic<std::uint64_t>;
 
   static std::uint64_t range(std::uint64_t front, std::uint64_t back) { return back << 32 | front; }
@@ -130,9 +130,9 @@ class alignas(64) SharedWork {
   alignas(64) Half back_{0};
   Pieces pieces_;  // written by `open`, read by threads that have joined
   // kHelper for each helper that has joined and not left, plus kOpen while the work is open. A
-  // helper's decrement (release) is its last access but the notification, and `close` reads it
-  // (acquire). All changes between `open` and the last decrement are read-modify-writes, and so one
-  // release sequence.
+  // helper's decrement (release) is its last access except for the wake-up, and `close` reads it
+  // (acquire). All changes from `open` to the last decrement are read-modify-writes, so one release
+  // sequence.
   std::atomic<std::uint32_t> helpers_{0};
   // The core of the helper that last woke an owner. A hint: another owner may read it by then.
   std::atomic<int> core_of_waker_{-1};

@@ -13,8 +13,8 @@
 
 namespace lockstep::detail {
 
-// A move-only callable without arguments, held in the object up to kInline bytes: an operation on a
-// stream is a few pointers and sizes, and queueing it should not allocate.
+// A move-only callable without arguments. Up to kInline bytes are stored inside, since an operation
+// on a stream is a few pointers and sizes, and queueing it should not allocate.
 class Task {
  public:
   Task() = default;
@@ -32,7 +32,7 @@ class Task {
   }
 
   // A task that calls `function(count, bytes)` with a copy of the `size` bytes. Kernels are queued
-  // like this, so that no code is compiled for each functor.
+  // like this, so that no code is compiled per functor.
   using Function = void (*)(std::size_t count, const void* bytes);
   static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size) {
     using Unit = std::max_align_t;
@@ -83,13 +83,12 @@ class Task {
   alignas(std::max_align_t) unsigned char buffer_[kInline];
 };
 
-// A ring of tasks, first in first out, that grows and never shrinks. Not synchronised: its stream
-// guards it.
+// A first-in first-out ring of tasks that grows and never shrinks. Its stream guards it.
 class TaskQueue {
  public:
   bool empty() const { return count_ == 0; }
 
-  // If it throws, which it does without memory, the task is still the caller's.
+  // If memory runs out, it throws and the caller still has the task.
   void push(Task&& task) {
     if (count_ == ring_.size()) grow();
     ring_[(head_ + count_) % ring_.size()] = std::move(task);

@@ -10,15 +10,15 @@
 
 namespace lockstep::detail {
 
-// Whether a product is so small that a BLAS would spend most of its time on finding out how to
-// compute it: on its buffer's locks, its choice of a kernel, and its packing.
+// Whether a product is so small that a BLAS would spend most of its time on overhead: its buffer's
+// locks, its choice of a kernel, its packing.
 inline bool is_tiny_gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
   constexpr std::int64_t kMost = 320;  // multiplications; each size is compared first
   return m <= kMost && n <= kMost && k <= kMost && m * n * k <= kMost;
 }
 
-// a · b + c, rounded once if the machine can fuse it, and otherwise twice. Written as an
-// expression, it might be fused for some elements and not for others.
+// a · b + c, rounded once if the machine can fuse it, otherwise twice. (The plain expression might
+// be fused for some elements only.)
 template <class T>
 T multiply_add(T a, T b, T c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF)
@@ -32,8 +32,8 @@ T multiply_add(T a, T b, T c) {
 #endif
 }
 
-// What is added to a product: the element at row i and column j is data[i * row + j * column]. A
-// null `data` adds nothing.
+// What is added to a product: the element at row i and column j is data[i * row + j * column]. Null
+// `data` adds nothing.
 template <class T>
 struct Addend {
   const T* data = nullptr;
@@ -42,14 +42,14 @@ struct Addend {
 };
 
 // c = alpha · op(a) · op(b) + beta · d for a product with is_tiny_gemm; d may be c. Each element is
-// a sum in the order of k and has the same bits whatever the shape, the layout, and its place.
+// summed in the order of k and has the same bits whatever the shape, the layout and its place.
 template <class T>
 [[gnu::noinline]] void tiny_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
                                  std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b,
                                  std::int64_t ldb, T beta, Addend<T> d, T* c, std::int64_t ldc) {
-  // A product with fewer rows than columns is computed as its transpose. It is divided into blocks
-  // of rows and columns whose sums do not wait for each other. A block that extends beyond the
-  // matrix computes the last row or the last column several times.
+  // Computes a product with fewer rows than columns as its transpose, in blocks whose sums do not
+  // wait for each other. A block that extends beyond the matrix computes the last row or column
+  // again.
   constexpr std::int64_t kRows = 4;
   constexpr std::int64_t kColumns = 2;
   std::int64_t a_row = trans_a ? 1 : lda;

@@ -28,8 +28,8 @@ LOCKSTEP_INLINE BlasControls BlasControls::linked() {
   return controls;
 }
 
-// OpenBLAS built for one thread keeps its work buffers without a lock: two threads that multiply at
-// the same time, each its own matrices, get wrong products without any sign of it.
+// OpenBLAS built for one thread does not lock its work buffers: two threads that multiply at once,
+// even separate matrices, silently get wrong products.
 inline void check_safe_for_concurrent_callers(const BlasControls& blas) {
   check<Error>(
       blas.parallel == nullptr || blas.parallel() != 0,

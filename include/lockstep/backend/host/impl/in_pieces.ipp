@@ -47,10 +47,6 @@ LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::s
 LOCKSTEP_INLINE void copy_in_pieces(std::span<const CopyOrder> orders) {
   std::size_t total = 0;
   for (const CopyOrder& order : orders) total += order.bytes();
-  if (total < kWorthDividing) {
-    for (const CopyOrder& order : orders) copy_part(order, 0, order.bytes());
-    return;
-  }
   in_pieces(total, 1, [orders](std::size_t begin, std::size_t end) {
     for (const CopyOrder& order : orders) {
       const std::size_t bytes = order.bytes();
