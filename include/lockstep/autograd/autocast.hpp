@@ -38,14 +38,12 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 //
 // linear, matmul, conv2d, attention and recurrent networks convert floating-point arguments,
 // including parameters, to `dtype` and return that. exp, log, pow, a number divided by a tensor,
-// sum, softmax, log_softmax, layer_norm, group_norm and the losses convert half-precision arguments
-// to f32; so do + − · /, maximum, minimum, where, cat and stack if their operands' dtypes differ.
-// All other operations, and Tensor's in-place members, compute in their arguments' dtypes. f64 is
-// never converted.
+// sum, softmax, log_softmax, layer_norm, group_norm and the losses convert half precision to f32;
+// so do + − · /, maximum, minimum, where, cat and stack if their operands' dtypes differ. All other
+// operations, and in-place members, compute in their arguments' dtypes. f64 is never converted.
 //
-// Wrap forward and loss, not backward: backward computes in forward's dtypes, and the gradient of
-// an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16 have
-// the range of f32.
+// Wrap forward and loss, not backward, which computes in forward's dtypes; the gradient of an f32
+// parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16 do not.
 //
 // **Torch counterpart.** torch.autocast, for all devices at once and without its cache of converted
 // parameters; the operations are those of its CUDA lists.

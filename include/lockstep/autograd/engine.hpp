@@ -22,8 +22,8 @@ namespace lockstep::autograd {
 // **Devices and streams.** A graph on one device runs on the caller. A graph on several devices
 // runs in parallel where that pays, one node per device at a time; nodes of different devices may
 // wait for each other. Each node runs on its forward's stream, and the caller's current streams
-// wait for all of these. A hook or an operation may start a pass of its own on the same thread,
-// nested some hundred deep, where torch takes new threads.
+// wait for all of these. A hook or an operation may start a pass of its own, some hundred deep, on
+// the same thread (torch takes new ones).
 // **Threads and exceptions.** Once every device has stopped, throws the first exception by device
 // order; gradients accumulated so far stay. It has the type that the operation threw; one from
 // lockstep/error.hpp or <stdexcept> also names the operation and its device. An Error if threads

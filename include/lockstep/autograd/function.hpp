@@ -227,13 +227,14 @@ class RunningOperation {
 
 // Runs a differentiable operation, and records it if a tensor among its arguments requires grad.
 //
-// An operation is a struct. Its members are its parameters and what it saves. `forward` takes the
+// An operation is a struct whose members are its parameters and what it saves. `forward` takes the
 // arguments (Tensors, vectors of Tensors, anything else) and returns a Tensor or a vector of them;
-// if it is recorded, operations that it calls are not. `backward` takes a Backward and the result's
-// gradient, or a vector of gradients if forward returns a vector, undefined where no gradient came.
-// It returns a Tensor, an array or a vector: one gradient for each tensor argument, in that
-// argument's shape, or undefined. A gradient of another dtype is converted unless the argument is a
-// leaf. A backward written with differentiable functions can itself be differentiated.
+// operations that a recorded one calls there are not recorded. `backward` takes a Backward and the
+// gradient of the result, or a vector of gradients if forward returns a vector; they are undefined
+// where none came. It returns one gradient for each tensor argument, in that argument's shape, or
+// undefined: as a Tensor, an array or a vector. A gradient of another dtype is converted unless the
+// argument is a leaf. A backward written with differentiable functions can itself be
+// differentiated.
 //
 // A backward pass without retain_graph destroys the struct, and a second pass is then an
 // AutogradError. A trivially destructible struct stays, since it has saved nothing worth freeing; a

@@ -79,8 +79,8 @@ class RemovableHandle {
       : leaf_(leaf), node_(node), id_(id) {}
 
   // Removes the hook; a second call does nothing. A pass on another thread may still call a leaf's
-  // hook meanwhile. For a tensor that is no leaf, do not call it while another thread, such as
-  // another device's, runs a pass over that tensor.
+  // hook meanwhile. For a non-leaf, do not call it while another thread, such as another device's,
+  // runs a pass over that tensor.
   void remove() const;
 
  private:

@@ -14,17 +14,16 @@ inline bool is_inference_mode_enabled() { return detail::autograd_state().infere
 // gradients.
 //
 // Nothing is recorded, and every new tensor is an inference tensor for good
-// (`Tensor::is_inference`). Outside the mode, an inference tensor can be read and computed with,
-// but Tensor's in-place members and operators, requires_grad_ and saving it for backward throw an
-// AutogradError. Results computed from it outside, such as its `clone()`, are normal tensors. A
-// view is an inference tensor if its base is, whatever the mode. A normal tensor may be changed in
-// inference mode, and its version counts the change.
+// (`Tensor::is_inference`). Outside the mode it can be read and computed with, but changing it in
+// place, requires_grad_ and saving it for backward are AutogradErrors; what is computed from it,
+// such as its `clone()`, is a normal tensor. A view is an inference tensor if its base is. Normal
+// tensors may be changed in the mode.
 //
 // With `enabled` false, the guard leaves inference mode and turns recording on: for a tensor that
 // must outlive the mode.
 //
-// Whatever the library keeps between calls (replicas' memory, gradients) is normal in either mode,
-// so a model first used in inference mode can be trained later.
+// A model first used in inference mode can be trained later: whatever the library keeps between
+// calls (replicas' memory, gradients) is normal in either mode.
 //
 // **Torch counterpart.** c10::InferenceMode; torch.inference_mode. Here inference tensors have
 // version counters.

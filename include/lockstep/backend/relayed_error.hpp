@@ -169,10 +169,10 @@ bool is_consequence(const std::exception_ptr& error, NestedConsequence nested) {
   }
 }
 
-// Relays one of several threads' errors (null for none): the first that neither is a Consequence
-// nor has one nested; else the first that is no Consequence; else the first. `source_of(i)` is
-// thread i's Source, `text_of(i)` its text, followed by the texts of the others that are no
-// Consequence. Does nothing if there is no error.
+// Relays one of several threads' errors (null for none): preferably the first that neither is nor
+// nests a Consequence, else the first that is not a Consequence, else the first. `source_of(i)` is
+// thread i's Source, `text_of(i)` its text, followed by the texts of the others that are not
+// Consequences. Does nothing if there is no error.
 template <class Consequence, class SourceOf, class TextOf>
 void relay_first(const std::vector<std::exception_ptr>& errors, NestedConsequence nested,
                  const SourceOf& source_of, const TextOf& text_of) {

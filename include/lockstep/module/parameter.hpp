@@ -31,10 +31,9 @@ inline Tensor uninitialized_tensor(const TensorOptions& options) {
 // replicate copies them, and state_dict lists them.
 //
 // A Parameter is a handle like every Tensor: copies are the same parameter, so a copy of a module
-// is tied to the original, and members that are copies of each other are tied. Made from a tensor,
-// it is a new leaf on that tensor's memory; the tensor itself stays as it was. A default Parameter
-// is absent: nothing finds it, as with torch's register_parameter(name, None). A plain Tensor
-// member that requires grad is refused wherever parameters are asked for.
+// is tied to the original. Made from a tensor, it is a new leaf on that tensor's memory; the tensor
+// itself stays as it was. A default Parameter is absent, as with torch's register_parameter(name,
+// None). A plain Tensor member that requires grad is refused wherever parameters are asked for.
 //
 // A parameter whose shape is not known yet is uninitialised: it has a name, a dtype and a device,
 // and its handle may be passed on, but asking for its shape or elements, as every operation does,

@@ -142,9 +142,9 @@ void zero_grad(const detail::TensorWalk& module);
 // **Devices and streams.** Copies on the current streams (see copy_into).
 // **Backward.** Not recorded. Do not call backward through a graph recorded before.
 // **Threads and exceptions.** As named_parameters; and, for tensors on other devices, a ValueError
-// for a sparse one, an AutogradError for one that is no leaf (as in a replica), and a ShapeError,
-// DtypeError or DeviceError for a gradient that does not fit. After an exception, or if memory runs
-// out, nothing has moved.
+// for a sparse one, an AutogradError for a non-leaf (as in a replica), and a ShapeError, DtypeError
+// or DeviceError for a gradient that does not fit. After an exception, or if memory runs out,
+// nothing has moved.
 void to(const detail::TensorWalk& module, Device device);
 
 }  // namespace lockstep

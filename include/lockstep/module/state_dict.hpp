@@ -38,13 +38,12 @@ StateDict state_dict(const detail::TensorWalk& module);
 // Copies the values of `dict` into the module's parameters and buffers, in place, converted to each
 // tensor's dtype and device.
 //
-// With `strict` every name must have a counterpart; without, the others are left out and returned.
-// A tied tensor needs only one of its names, and `num_batches_tracked` may be missing, as in files
-// of torch before 0.4.1. A name of the dict may have more or fewer parts "module" than the
-// module's, since torch's DataParallel and DistributedDataParallel add such parts, if only one of
-// the module's names then matches it. An uninitialised parameter takes over the shape of the dict's
-// tensor; an uninitialised tensor of the dict fits nothing else. If the dict holds the module's own
-// tensors under other names, their values before the call count.
+// With `strict` every name must have a counterpart; otherwise names without one are skipped and
+// returned. A tied tensor needs only one of its names, and `num_batches_tracked` may be missing, as
+// in files of torch before 0.4.1. Parts "module" in a name, which torch's DataParallel and
+// DistributedDataParallel add, are ignored if only one of the module's names then matches. An
+// uninitialised parameter takes over the shape of the dict's tensor; an uninitialised tensor of the
+// dict fits nothing else.
 //
 // **Torch counterpart.** Module.load_state_dict, where the file's version says whether
 // `num_batches_tracked` may be missing.

@@ -59,7 +59,7 @@ class GradBucket {
 //
 // **Torch counterpart.** torch.futures.Future of a tensor.
 // **Threads and exceptions.** The thread that called backward calls `wait` at its end, once per
-// bucket, in order; `wait` runs the steps that `then` has added.
+// bucket, in order; that runs the steps of `then`.
 class BucketFuture {
  public:
   // A future with its result.

@@ -110,12 +110,11 @@ class DataParallelModel : public DataParallel<M> {
 // Computes a loss where the outputs are: calls criterion(output i, target i) on each device and
 // combines the results into one tensor on the first device.
 //
-// How it combines them is the constructor's `reduction`, or else the criterion's public member
-// `reduction`, which those of lockstep::nn have (for a criterion with hooks, that of the module
-// within), or else mean. With mean, each device's loss is weighted by its share of the rows along
-// `dim`, so that chunks of different sizes still give the batch's mean. A criterion whose mean
-// weights rows or leaves some out must return a sum instead. With sum, losses are added; with none,
-// they are concatenated.
+// The reduction is the constructor's `reduction`, or else the criterion's public member `reduction`
+// (of the module within, for one with hooks), or else mean. With mean, each device's loss is
+// weighted by its share of the rows along `dim`, so chunks of different sizes still give the
+// batch's mean; a criterion whose own mean weights rows or leaves some out must return a sum
+// instead. With sum, losses are added; with none, they are concatenated.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.

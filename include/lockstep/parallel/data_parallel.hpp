@@ -35,12 +35,11 @@ namespace lockstep {
 //
 // An input that is a std::tuple is a list of arguments; ls::kwargs(…) comes last in it.
 // `device_ids` defaults to devices(), `output_device` to the first of them. The module must be on
-// device_ids[0].
+// device_ids[0]. If only one device has work, the calling thread calls the module itself.
 //
-// Where only one device has work, the calling thread calls the module itself. With a single device
-// the result is the module's own (a number or a string in a std::vector); with several it is
-// gathered, even from one chunk, so a tensor without dimensions becomes a vector unless the options
-// ask for a sum or mean.
+// With a single device the result is the module's own (a number or a string in a std::vector). With
+// several it is gathered, even from one chunk: a tensor without dimensions becomes a vector unless
+// the options ask for a sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel.
 // **Devices and streams.** As the four functions.
@@ -85,19 +84,16 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // changed since the last one. (Call mark_changed() after writing through a raw pointer you kept.)
 // Everything else is copied from module() at each call, so a mode or an attribute that you set
 // there takes effect at once. What forward writes into buffers is kept on the first replica and
-// lost on the others, unless the options say otherwise; a PerReplica keeps other state of each
-// replica.
+// lost on the others, unless the options say otherwise; use PerReplica for other state.
 //
-// DataParallel takes the module over. It moves a module that is wholly on plain `cpu` to
-// device_ids[0], in place: an optimiser made earlier stays valid. With one device it calls the
-// module itself, with the arguments moved there; with std::nullopt in place of devices it calls the
-// module as it is, wherever that is.
+// DataParallel takes the module over and moves it to device_ids[0] if it is wholly on plain `cpu`;
+// an optimiser made earlier stays valid. With one device it calls the module itself, with the
+// arguments moved there; with std::nullopt instead of devices it calls the module wherever that is.
 //
-// A const DataParallel can be called even if the module's forward is not const. Copies of a
-// DataParallel share the parameters, as copies of the module do, and have their own replicas. A
-// DataParallel may be part of another one's module: within a replica its devices begin with the
-// replica's, and its own replicas are filled at each forward. Move such a module to one device
-// before you hand it over.
+// A const DataParallel can be called even if the module's forward is not const. Copies share the
+// parameters, but have their own replicas. A DataParallel may be part of another one's module,
+// which you must move to one device yourself; within a replica its devices begin with the
+// replica's.
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
 // **Devices and streams.** Arguments may be on any device, except that each part of a Scattered
@@ -105,12 +101,11 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // them may outlive what it refers to.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Several threads may call one DataParallel at once, as long as nobody,
-// forward included, changes the module meanwhile. The constructor throws a ValueError for no
-// devices, a DeviceError for one that does not exist, a ModuleError for a module that is not
-// initialised yet or that is neither on device_ids[0] nor wholly on `cpu` (it names the parameter),
-// and what `to` throws. A call throws what scatter, replicate, parallel_apply and gather throw, and
-// a ModuleError if the DataParallel has been moved from. Short replicas may run one after another
-// on the calling thread; a replica may wait for another all the same.
+// forward included, changes the module meanwhile. Short replicas may run one after another on the
+// calling thread; a replica may wait for another all the same. The constructor throws a ValueError
+// for no devices, a DeviceError for one that does not exist, and a ModuleError for an uninitialised
+// module or one that is neither on device_ids[0] nor wholly on `cpu`. A call throws what scatter,
+// replicate, parallel_apply and gather throw, and a ModuleError after a move.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);

@@ -51,22 +51,20 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 // constructor checks that all ranks have the same parameters and buffers and gives them rank 0's
 // values.
 //
-// Gradients are collected in buckets in the order in which they become ready, and each full bucket
-// is reduced while backward goes on. Every backward that reaches the parameters is synchronised,
-// including a second one through the same graph and one through several forwards. If your loss is a
-// sum over the batch, not a mean, divide it by the batch of all ranks: gradients are divided by the
-// number of ranks only.
+// Gradients are collected in buckets, and each full bucket is reduced while backward goes on. This
+// happens in every backward that reaches the parameters, even a second one through the same graph.
+// Gradients are divided by the number of ranks, so means over equal batches give the mean over all;
+// a loss that is a sum must be multiplied by the number of ranks to give the sum over all.
 //
-// `grad` is a view of the bucket's buffer. The next backward adds to it in place or, after
-// zero_grad, overwrites it. A parameter has no `grad` while its bucket is reduced. A grad hook that
-// was set before the module was wrapped must clone a gradient that it wants to keep; a hook that
-// takes away a gradient which the mean would then miss is a ModuleError. A parameter marked by
-// expect_sparse_gradient (nn::Embedding with `sparse`) gets a sparse, coalesced mean of its own,
-// outside the buckets that a communication hook sees.
+// `grad` is a view of a bucket; the next backward adds to it in place or, after zero_grad,
+// overwrites it. While its bucket is reduced a parameter has no `grad`. A grad hook set before
+// wrapping must clone what it wants to keep; a hook that removes a gradient before the mean is
+// taken is a ModuleError. A parameter marked by expect_sparse_gradient (nn::Embedding with
+// `sparse`) gets a sparse, coalesced mean outside the buckets.
 //
 // DistributedDataParallel takes the module over, as DataParallel does. It can be moved, but not
-// copied. A parameter belongs to one DistributedDataParallel at a time, so ranks that are threads
-// each make a module; wrapping a parameter twice is a ModuleError and changes nothing.
+// copied. A parameter belongs to one DistributedDataParallel at a time: wrapping it twice is a
+// ModuleError, so ranks that are threads each make a module.
 //
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel. Parameter names have no
 // `module.` in front; gradients are always views of buckets.
@@ -76,12 +74,12 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 // **Backward.** autograd::grad is not synchronised, and backward with create_graph is an
 // AutogradError.
 // **Threads and exceptions.** One thread per rank. Every rank makes the same calls in the same
-// order. If the models differ, every rank gets a ModuleError that names the parameter. If a
-// parameter gets no gradient, that backward ends with an AutogradError that names it, unless
-// find_unused_parameters or static_graph is set. If a parameter is replaced, added or unfrozen
-// after wrapping, forward in grad mode throws a ModuleError that names it. A parameter that a rank
-// freezes between forward and backward counts as zero in the mean, which that rank gets, too. After
-// an exception in backward the object can only be destroyed: other ranks may have gone on.
+// order. ModuleError on every rank, naming the parameter, if the models differ; in forward in grad
+// mode, if a parameter was replaced, added or unfrozen after wrapping. AutogradError at the end of
+// a backward that leaves a parameter without gradient, unless find_unused_parameters or
+// static_graph is set. A parameter that a rank freezes between forward and backward counts as zero
+// in the mean, which that rank gets, too. After an exception in backward, only destroy the object:
+// other ranks may have gone on.
 // **Example.**
 //   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
 //     ls::DistributedDataParallel model{Net{}, group};
@@ -169,16 +167,14 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // Calls `fn`, in which ranks may have different numbers of batches; see lockstep::join.
   //
   // A rank whose fn has returned takes part in the others' passes with zero gradients, and runs a
-  // communication hook with them. Its own gradients become the others' mean; what it had
-  // accumulated is lost. Before each forward, the first rank that still runs gives all ranks its
-  // buffers; at the end, the first of those that ran longest gives them its parameters and buffers.
-  // (Without forward_sync_buffers each rank keeps its own buffers.) An optimizer's state is not
-  // shared: broadcast it yourself if it matters.
+  // communication hook with them; its own gradients become the others' mean. Before each forward,
+  // the first rank that still runs gives all ranks its buffers; at the end, the first of those that
+  // ran longest gives them its parameters and buffers. Without forward_sync_buffers each rank keeps
+  // its own buffers. Optimizer state is not shared: broadcast it yourself if it matters.
   //
-  // no_sync, several forwards before one backward, find_unused_parameters and static_graph work as
-  // usual. divide_by_initial_world_size has no effect with a communication hook, which takes the
-  // mean itself. A forward that communicates by itself, as SyncBatchNorm's does, waits for ranks
-  // that never come. Do not move the object within fn.
+  // divide_by_initial_world_size has no effect with a communication hook, which takes the mean
+  // itself. A forward that communicates by itself, as SyncBatchNorm's does, waits for ranks that
+  // never come. Do not move the object within fn.
   //
   // **Torch counterpart.** DistributedDataParallel.join, where the last rank's buffers count and a
   // joined rank's gradients stay as they were.

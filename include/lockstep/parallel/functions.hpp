@@ -94,9 +94,8 @@ struct Broadcast {
 //
 // **Torch counterpart.** torch.nn.parallel._functions.ReduceAddCoalesced.
 // **Devices and streams.** comm::reduce_add_coalesced.
-// **Threads and exceptions.** ValueError for no devices, or for a number of tensors that is no
-// multiple of the number of devices; ShapeError and DtypeError name the summand. Backward throws
-// Broadcast's.
+// **Threads and exceptions.** ValueError for no devices, or unless there are equally many tensors
+// per device; ShapeError and DtypeError name the summand. Backward throws Broadcast's.
 struct ReduceAddCoalesced {
   static constexpr const char* name = "ReduceAddCoalesced";
   static constexpr bool saves = false;

@@ -29,7 +29,7 @@ Kwargs<T> kwargs(T values) {
   return {std::move(values)};
 }
 
-// Keywords known only at run time: the module's forward takes this in place of a struct and looks
+// Keywords known only at run time: the module's forward takes this instead of a struct and looks
 // them up by name.
 using KwargsMap =
     std::map<std::string,

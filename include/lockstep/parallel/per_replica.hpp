@@ -25,11 +25,9 @@ namespace lockstep {
 // replicas it is replica 0's.
 //
 // merged() combines the replicas' values two at a time by `merge`; without `merge` it returns
-// replica 0's. Every replica starts with the initial value, so merging that with another value must
-// return the other. Tensors in a value are copied for each replica, but stay on their device:
-// neither replicate nor `to` moves them. In a nested DataParallel, every inner replica of every
-// outer one has a value. Copies of the module share the state, as they share parameters; a clone
-// has its own.
+// replica 0's. Every replica starts with the initial value, which `merge` must treat as neutral.
+// Each replica has its own copies of tensors in a value; neither replicate nor `to` moves them.
+// Copies of the module share the state, as they share parameters; a clone has its own.
 //
 // **Torch counterpart.** None: what a torch replica writes into itself is lost.
 // **Threads and exceptions.** Each replica uses its own value. Call values, merged and reset while

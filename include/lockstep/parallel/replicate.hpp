@@ -100,9 +100,9 @@ class ReplicaVisitor : public UnsharingVisitor {
   std::vector<ReplicationCallback>& callbacks_;
 };
 
-// Copies the module for each of `devices` and puts that device's `copies` in place of the
-// originals. `copies` lists those of all originals, one device after another. Gradients flow back
-// to originals that require grad, unless grad mode is off or `detach` is set.
+// Copies the module for each of `devices` and replaces the originals by that device's `copies`.
+// `copies` lists those of all originals, one device after another. Gradients flow back to originals
+// that require grad, unless grad mode is off or `detach` is set.
 template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
                              std::vector<Tensor> copies, const std::vector<Device>& devices,

@@ -119,8 +119,8 @@ Leaf weighted_sum(std::vector<Leaf> scalars, std::vector<double> weights, Device
   return tensor_traits<Leaf>::weighted_sum(scalars, weights, device);
 }
 
-// How to gather leaves that are scalars in every part. rows[i] is the number of rows behind part i;
-// if empty, all parts count the same.
+// How to gather leaves that are scalars in every part. rows[i] is part i's number of rows; if
+// empty, all parts count the same.
 struct ScalarRule {
   Reduction reduction = Reduction::none;
   std::span<const std::int64_t> rows = {};

@@ -15,7 +15,7 @@ namespace lockstep {
 // What scatter, gather and DataParallel need to know of a tensor type. Specialise it for another
 // library's tensor, or for a structure that should be split in a way of its own.
 //
-// A type without a specialisation is walked if it is a container or a plain aggregate that is no
+// A type without a specialisation is walked if it is a container, or a plain aggregate but not a
 // module. Any other type goes to every device as it is, but is refused if it may hold tensors (see
 // Scatterable) or looks like one: if it has a member function `sizes`, `shape`, `dims`, `dim` or
 // `ndim`, or `rows` and `cols`.

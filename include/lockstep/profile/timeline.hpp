@@ -39,8 +39,8 @@ struct RowKey {
 };
 
 // Arranges the ranges of all threads in rows in which no two cross: they are nested or disjoint. If
-// several threads share a row and their ranges cross, the row gets further ones beside it, "cpu:0
-// compute (2)". Ranges of one thread never cross.
+// several threads share a row and their ranges cross, more rows are put next to it, "cpu:0 compute
+// (2)". Ranges of one thread never cross.
 class Timeline {
  public:
   // A thread adds its ranges in the order in which they ended.
@@ -60,7 +60,7 @@ class Timeline {
     std::size_t thread;
     FunctionEvent event;
   };
-  // One of several rows beside each other.
+  // One of several rows next to each other.
   struct Lane {
     std::vector<const Part*> parts;
     std::vector<const Part*> open;  // each within the one before

@@ -15,8 +15,7 @@
 namespace lockstep::detail {
 
 // How long a worker naps before it looks for low-priority offers (the kernel adds some 50 µs of
-// slack), and how many naps in a row without a new one it takes before it parks and has to be
-// woken.
+// slack), and how many naps without a new offer it takes before it parks.
 inline constexpr std::chrono::microseconds kNap{50};
 inline constexpr int kNaps = 40;
 

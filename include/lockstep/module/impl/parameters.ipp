@@ -25,7 +25,7 @@
 namespace lockstep::detail {
 
 // Refuses a plain Tensor that requires grad and is a leaf: it should be trained, but nothing would
-// train it. The result of an operation, such as an activation that forward keeps, is no leaf.
+// train it. The result of an operation, such as an activation that forward keeps, is not a leaf.
 inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, TensorKind kind) {
   if (kind != TensorKind::plain || !tensor.defined()) return;
   if (!tensor.requires_grad() || !tensor.is_leaf()) return;

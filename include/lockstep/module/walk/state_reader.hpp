@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-// State dicts of objects that are no modules, such as optimisers. Numbers in them are tensors of
-// one element, so that a file of tensors can hold everything.
+// State dicts of objects other than modules, such as optimisers. Numbers in them are tensors of one
+// element, so that a file of tensors can hold everything.
 namespace lockstep::detail {
 
 template <Element T>

@@ -22,7 +22,7 @@ concept ListOfTensors =
                             std::same_as<typename M::mapped_type, Tensor>);
 
 // A module of any type, for functions that need only its parameters and buffers. Every module
-// converts to one, so such functions are no templates, and the walk over a type of module is
+// converts to one, so such functions need not be templates, and the walk over a type of module is
 // compiled once for all of them. The module must outlive it.
 class TensorWalk {
  public:

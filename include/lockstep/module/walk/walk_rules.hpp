@@ -31,7 +31,7 @@
 // class without a hook that has a member `forward`, or a single operator() that takes or returns
 // Tensors; an aggregate whose members cannot be counted; a raw pointer, std::reference_wrapper or
 // std::span of a module or parameter; a smart pointer to an abstract class of modules. Trivially
-// copyable classes that are no aggregates are accepted, since they cannot own a tensor.
+// copyable non-aggregates are accepted, since they cannot own a tensor.
 namespace lockstep::detail {
 
 enum class NodeKind {

@@ -29,7 +29,7 @@ void check_summands(const char* operation, Summands inputs, Device destination);
 // `destination`.
 //
 // `destination` defaults to the first input's device. Inputs are added in order, so the same inputs
-// give the same bits, except by NCCL, which takes over if all inputs are on distinct GPUs and
+// give the same bits, unless NCCL takes over: if all inputs are on distinct GPUs and
 // lockstep/nccl.hpp is included. Half precision is added in f32 and rounded once, never by NCCL. A
 // sum of sparse tensors is sparse and lists the rows of all of them; a sum of sparse and dense ones
 // is dense.

@@ -24,10 +24,9 @@ namespace lockstep::comm {
 // **Torch counterpart.** torch.nn.parallel.comm.scatter.
 // **Devices and streams.** Each chunk is copied on its device's copy stream, or on its stream in
 // `streams` (one entry per device, std::nullopt for the copy stream), after the work on the current
-// stream of the tensor's device. The current stream of the chunk's device waits for the copy. The
-// chunk and the source are recorded on the streams that use them. The caller does not block; but it
-// makes copies to host devices of at most 4 MiB in all itself, with the help of idle cores, if
-// those devices' copy streams are idle.
+// stream of the tensor's device; the current stream of the chunk's device waits. The chunk and the
+// source are recorded on the streams that use them. The caller does not block, but itself makes
+// copies to host devices of at most 4 MiB in all if those devices' copy streams are idle.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** Any thread. ValueError for no devices, for sizes that do not fit, or
 // if `streams` and `devices` differ in length; IndexError for a dim out of range; ShapeError for a

@@ -117,8 +117,8 @@ class ScatterPlan {
   std::vector<std::int64_t> sizes_;
 };
 
-// The visitors of the walks over arguments. Functions that are no templates make them, so that the
-// walk over a type is compiled once for all structures that contain it.
+// The visitors of the walks over arguments. Non-template functions make them, so that the walk over
+// a type is compiled once for all structures that contain it.
 inline auto adding_to(ScatterPlan& plan, std::size_t part) {
   return
       [&plan, part](const auto& leaf, const Path& path) { plan.add_part_leaf(part, leaf, path); };

@@ -21,12 +21,12 @@
 
 // Decides which types scatter and gather take.
 //
-// Whatever the walk does not enter goes to every device as it is. That is right for a constant, but
-// silently wrong for tensors. So these types are refused at compile time, unless shared_by_replicas
-// is set: those that hold tensors where the walk does not go, those that look like a tensor but
-// have no tensor_traits, and classes with inaccessible members. Accepted, though they may hold
-// tensors: classes of the standard library such as std::any, functors that hide their members, and
-// pointers to modules, incomplete types or classes that hide theirs.
+// Whatever the walk does not enter goes to every device as it is: right for a constant, but
+// silently wrong for tensors. So types are refused at compile time, unless shared_by_replicas is
+// set, that hold tensors where the walk does not go, look like a tensor without tensor_traits, or
+// have inaccessible members. Accepted all the same: classes of the standard library such as
+// std::any, functors that hide their members, and pointers to modules, incomplete types or classes
+// that hide theirs.
 namespace lockstep::detail::nested {
 
 // Why a type is refused.

@@ -10,8 +10,8 @@ namespace lockstep {
 //
 // Specialise it for a type that scatter or gather would refuse, before the type's first use.
 //
-// **Torch counterpart.** Whatever is no tensor, tuple, list or dict, which torch's scatter shares
-// and its gather refuses.
+// **Torch counterpart.** Anything but a tensor, tuple, list or dict: torch's scatter shares it, and
+// its gather refuses it.
 // **Example.**
 //   template <>
 //   inline constexpr bool lockstep::shared_by_replicas<Vocabulary> = true;

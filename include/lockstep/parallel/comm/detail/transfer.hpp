@@ -72,7 +72,8 @@ class CopiesTogether {
   // In bytes. Dividing a smaller copy among cores takes longer than making it.
   static constexpr std::size_t kLarge = std::size_t{64} << 10;
 
-  // Adds the copy `order`, of `src` to `dst`. First issues what another backend has to copy.
+  // Adds the copy `order`, of `src` to `dst`. First issues the copies collected for another
+  // backend.
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
            const Tensor& dst, const Tensor& src) {
     ++count_;
