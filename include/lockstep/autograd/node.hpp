@@ -44,7 +44,6 @@ class Node : detail::NonCopyable {
   // Converts `gradient`, which is defined, to the dtype of result number `input_nr`. Throws unless
   // it has the result's shape and device.
   virtual void fit(std::size_t /*input_nr*/, Tensor& /*gradient*/) const {}
-  // Frees what was saved for backward.
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.
   virtual bool is_accumulator() const { return false; }

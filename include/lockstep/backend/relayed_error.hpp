@@ -85,7 +85,6 @@ inline DescribedError described(const std::exception_ptr& error) noexcept {
 // Types of exceptions made from a text alone, the most derived first.
 template <class... E>
 struct ErrorTypes {
-  // Calls `visit(std::type_identity<E>())` for each.
   template <class Visit>
   static void each(const Visit& visit) {
     (visit(std::type_identity<E>()), ...);

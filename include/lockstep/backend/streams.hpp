@@ -42,7 +42,6 @@ class StreamOverrides {
   inline static constinit thread_local std::size_t count_ = 0;
 };
 
-// The default stream of an existing device.
 StreamState& default_stream_state(Device device);
 
 }  // namespace detail

@@ -21,7 +21,6 @@ struct TogetherKernel {
   std::size_t ends[kMost];
   std::size_t count;
 
-  // The number of elements of all kernels.
   std::size_t size() const { return count == 0 ? 0 : ends[count - 1]; }
 
   // Adds a kernel of so many elements. There must be fewer than kMost.

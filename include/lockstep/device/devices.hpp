@@ -59,7 +59,6 @@ std::string no_cuda_reason();
 // Throws a DeviceError unless the device exists. Plain `cpu` always does.
 void check_device(Device device);
 
-// All devices of one type, in order.
 std::vector<Device> devices(DeviceType type);
 
 // Every GPU that the program can use or, without any, every host device.

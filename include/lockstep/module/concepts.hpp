@@ -55,13 +55,11 @@ concept HasCallOperator = (detail::Inheritable<M> &&
 template <class M>
 concept Module = (HasForward<M> || HasCallOperator<M>)&&std::copy_constructible<M>;
 
-// `module.forward(args...)` compiles.
 template <class M, class... Args>
 concept ForwardTakes = requires(M& callee, Args&&... args) {
   callee.forward(std::forward<Args>(args)...);
 };
 
-// `module(args...)` compiles.
 template <class M, class... Args>
 concept CallOperatorTakes = requires(M& callee, Args&&... args) {
   callee(std::forward<Args>(args)...);
@@ -73,7 +71,6 @@ concept ForwardableWith = ForwardTakes<M, Args...> || CallOperatorTakes<M, Args.
 
 namespace detail {
 
-// `module_traits<M>::forward(module, args...)` compiles.
 template <class M, class... Args>
 concept ForeignForwardTakes = ForeignModule<M> && requires(const M& module, Args&&... args) {
   module_traits<M>::forward(module, std::forward<Args>(args)...);

@@ -12,7 +12,6 @@
 // hooks; instead, a hook is a module around it that changes neither names nor parameters.
 namespace lockstep {
 
-// A hook that does nothing.
 struct NoHook {
   void operator()(const auto&... /*arguments*/) const {}
 };

@@ -25,7 +25,6 @@ namespace lockstep {
 template <class M>
 struct module_traits;
 
-// A module that has module_traits.
 template <class M>
 concept ForeignModule = requires(const M& m) {
   sizeof(module_traits<M>);

@@ -71,7 +71,6 @@ void for_each_member(T& object, Visitor&& visitor) {
 
 namespace detail {
 
-// T has a public member `bool training`.
 template <class T>
 concept HasTraining = requires(T& module) {
   { (module.training) } -> std::same_as<bool&>;

@@ -121,7 +121,6 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     reducer_->attach();
   }
 
-  // Uses the default group.
   explicit DistributedDataParallel(M module, DistributedDataParallelOptions options = {})
       : DistributedDataParallel(std::move(module), distributed::default_group(),
                                 std::move(options)) {}

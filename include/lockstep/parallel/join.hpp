@@ -205,7 +205,6 @@ void join(const std::tuple<Joinables&...>& joinables, F&& fn, const JoinOptions&
   detail::shadow_until_all_have_joined(state, hooks);
 }
 
-// The same with one joinable.
 template <Joinable J, std::invocable F>
 void join(J& joinable, F&& fn, const JoinOptions& options = {}) {
   join(std::tie(joinable), std::forward<F>(fn), options);

@@ -133,7 +133,6 @@ struct Modules {
   M& operator[](std::size_t i) const { return first[i]; }
 };
 
-// Which threads run the modules of an apply.
 enum class ApplyThreads {
   one_each,
   // As many as save time; where each module takes a few microseconds, usually the caller's alone.

@@ -68,7 +68,6 @@ struct tensor_traits<Tensor> {
 
 namespace detail {
 
-// True if there is a specialisation of tensor_traits for T.
 template <class T>
 concept HasTensorTraits = requires {
   sizeof(tensor_traits<T>);

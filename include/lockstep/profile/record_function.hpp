@@ -25,7 +25,6 @@ class Literal {
   const char* text_;
 };
 
-// Optional details of a range.
 struct RangeDetails {
   std::uint64_t bytes = 0;  // bytes copied, for instance; not shown if 0
   // The stream on which a GPU's range is timed; null for the thread's current one.

@@ -94,7 +94,6 @@ class PassGraph {
   std::span<Root> roots() { return roots_; }
   std::span<NodeState> states() { return states_; }
   std::span<const NodeState> states() const { return states_; }
-  // The targets of the node's edges.
   std::span<const Target> targets(const NodeState& from) const {
     return std::span(targets_).subspan(from.first_target, from.node->next_edges.size());
   }
@@ -102,9 +101,7 @@ class PassGraph {
     return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
   }
 
-  // Whether any node may sum on arrival.
   bool any_sums_on_arrival() const { return any_sums_on_arrival_; }
-  // The node that a target leads to.
   NodeState& node_at(const Target& target) { return states_[target.to]; }
 
   // Stores a gradient, which may be undefined, at its target. Returns the node there if it was the

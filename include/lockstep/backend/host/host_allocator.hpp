@@ -156,7 +156,7 @@ class HostAllocator final : public MemoryResource {
       return {units * kAlignment, units - 1};
     }
     const auto width = static_cast<std::size_t>(std::bit_width(bytes - 1));
-    const std::size_t steps = (bytes - 1) >> (width - 3);
+    const std::size_t steps = (bytes - 1) >> (width - 3);  // 4 to 7
     return {(steps + 1) << (width - 3), 4 * (width - 9) + steps};
   }
 

@@ -176,7 +176,6 @@ class HostBackend final : public Backend {
     return static_cast<HostStream&>(*order.stream);
   }
 
-  // The timeline's row for a stream's copies.
   static profile::Row row_of(HostStream& stream) {
     if (!profile::enabled()) return {};
     const bool copies = &stream == &instance().copy_stream(stream.device());

@@ -11,7 +11,6 @@
 
 namespace lockstep::detail {
 
-// Where an allocator's blocks come from.
 struct HostMemorySource {
   void* (*take)(std::size_t bytes);  // null if none is left
   void (*give_back)(void* data);

@@ -181,7 +181,6 @@ class HostStream : public StreamState, private Servable {
     const std::vector<EventPtr> events_;
   };
 
-  // Whether everything issued has ended.
   bool nothing_runs() const {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire);
   }

@@ -47,7 +47,6 @@ LOCKSTEP_INLINE StreamState& default_stream_state(Device device) {
   return HostBackend::instance().default_stream(device);
 }
 
-// The stream that this thread's StreamGuards have set, or the default one.
 [[gnu::noinline]] inline Stream overriding_stream(Device device) {
   const auto& overrides = StreamOverrides::list();
   for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {

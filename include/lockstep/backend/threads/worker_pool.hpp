@@ -137,7 +137,6 @@ class WorkerPool {
   // The number of running threads that a team with this many workers adds if this thread starts it.
   static std::size_t added_threads(std::size_t workers) { return workers + (inside_team ? 0 : 1); }
 
-  // Posts share `index` to its worker.
   void post(const Share& from, std::size_t index, Post kind) noexcept;
 
   // Returns once all shares of the team have ended.

@@ -129,7 +129,6 @@ class ReducerBuckets {
     bucket.stream = stream;
   }
 
-  // Starts the reduction of a full bucket, by the hook if there is one.
   void launch(Bucket& bucket, const distributed::ProcessGroup& group, const CommHook& hook) {
     move_to_current_stream(bucket);
     const Tensor& buffer = bucket.gradients.buffer();
@@ -281,7 +280,6 @@ class ReducerBuckets {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  // Where a parameter's gradient is.
   struct GradientSlot {
     std::string name;
     bool sparse;  // it gets sparse gradients

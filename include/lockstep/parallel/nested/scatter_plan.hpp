@@ -40,7 +40,6 @@ void check_part_device(std::size_t part, const Leaf& leaf, Device expected, cons
 [[noreturn]] void refuse_dim(const IndexError& error, const char* what, std::int64_t dim,
                              const Path& path);
 
-// The number of rows that an argument's tensor has along `dim`.
 template <class Leaf>
 std::int64_t rows_along(const Leaf& leaf, std::int64_t dim, const Path& path) {
   try {

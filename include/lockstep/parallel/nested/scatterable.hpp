@@ -250,13 +250,15 @@ consteval auto find_obstacle_in(Content<reason, T...> content) {
           decltype(find_obstacle<std::remove_cvref_t<T>, Plain, Outer...>())::obstacle ==
               Obstacle::functor) ||
          ...);
-    return Found < has_tensors ? Obstacle::functor : Obstacle::none, Plain > ();
+    constexpr Obstacle obstacle = has_tensors ? Obstacle::functor : Obstacle::none;
+    return Found<obstacle, Plain>();
   } else if constexpr (reason == Obstacle::unreadable || reason == Obstacle::hidden ||
                        (holds_tensors<T> || ...)) {
     return Found<reason, Plain>();
   } else if constexpr (reason == Obstacle::container) {
     constexpr bool hides = (hides_tensors<T, Plain, Outer...>() || ...);
-    return Found < hides ? Obstacle::hidden : Obstacle::none, Plain > ();
+    constexpr Obstacle obstacle = hides ? Obstacle::hidden : Obstacle::none;
+    return Found<obstacle, Plain>();
   } else {
     return Found<Obstacle::none>();
   }

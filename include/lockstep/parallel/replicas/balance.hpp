@@ -22,7 +22,6 @@ std::optional<std::string> imbalance(const std::vector<Device>& devices,
 // Throws a ValueError for no devices and a DeviceError for one that does not exist.
 void check_devices(const std::vector<Device>& devices);
 
-// Warns of an imbalance.
 void check_balance(const std::vector<Device>& devices);
 
 }  // namespace lockstep::detail

@@ -24,7 +24,6 @@ namespace lockstep::detail {
 // Threads: any.
 Stream repetition_stream(Device device, std::size_t n);
 
-// The streams of the replicas on a list of devices.
 class ReplicaStreams {
  public:
   explicit ReplicaStreams(const std::vector<Device>& devices);

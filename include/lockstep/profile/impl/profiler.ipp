@@ -24,7 +24,6 @@
 
 namespace lockstep::profile::detail {
 
-// Adds a thread's event to the timeline, which begins at `start`.
 inline void add_event(Timeline& timeline, std::int64_t start, std::size_t thread,
                       const std::string& label, const RecordedEvent& event) {
   const std::unique_ptr<DeviceMark> begin_mark(event.begin_mark);

@@ -21,7 +21,6 @@ struct Row {
   constexpr Row(Device device, Kind row_kind = Kind::compute)
       : kind(row_kind), type(device.type), index(static_cast<std::int16_t>(device.index)) {}
 
-  // The device of the row.
   constexpr Device device() const { return {type, index}; }
 
   // True if the range is timed on a GPU, which does the work later than the issuing thread.

@@ -18,7 +18,6 @@
 
 namespace lockstep::profile::detail {
 
-// Destroys the event's marks.
 inline void discard(const RecordedEvent& event) noexcept {
   delete event.begin_mark;
   delete event.end_mark;
@@ -39,7 +38,6 @@ class ThreadLog : lockstep::detail::NonCopyable {
     drop_first();
   }
 
-  // The thread's row.
   const std::string& label() const { return label_; }
 
   // Called by the thread. Returns false, and counts the event as dropped, if there is no room.

@@ -33,7 +33,6 @@ class Grouping {
     std::size_t closed = 0;  // the number of closed groups of this kind
   };
 
-  // The open group of this kind.
   Group& open(Dtype dtype, Device device = {}) {
     for (Group& group : open_) {
       if (group.dtype == dtype && group.device == device) return group;
