@@ -49,11 +49,10 @@ void check_parameters(const TensorWalk& module, const char* user = "DataParallel
 // names) are listed once, under the first; absent ones and null pointers are left out.
 //
 // **Torch counterpart.** Module.named_parameters, which lists a module's own parameters before
-// those of its sub-modules. If one is declared after a sub-module, the order differs, and so do the
-// indices by which an optimiser's state knows them.
+// those of its sub-modules: order and indices differ if one is declared after a sub-module.
 // **Threads and exceptions.** A ModuleError for a map key that cannot be part of a name, for a
-// pointer to a base class of the module behind it, and for a plain Tensor that requires grad and is
-// a leaf, which torch would silently leave out. (Activations that forward keeps are not leaves.)
+// pointer to a base class of its object, and for a plain Tensor that is a leaf and requires grad,
+// which torch silently leaves out.
 // **Example.** for (const auto& [name, parameter] : named_parameters(net)) { ... }
 std::vector<NamedParameter> named_parameters(const detail::TensorWalk& module);
 

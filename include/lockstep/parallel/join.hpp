@@ -133,8 +133,8 @@ class JoinContext {
 
 // What a joinable does in one `join`.
 //
-// **Torch counterpart.** torch.distributed.algorithms.JoinHook, where joined ranks are told once
-// per step, and repeat the whole of it; here they are told of every phase.
+// **Torch counterpart.** torch.distributed.algorithms.JoinHook, where joined ranks repeat a whole
+// step; here they are told of every phase.
 class JoinHook : detail::NonCopyable {
  public:
   // Ends the use of the context. Does not throw or communicate.
@@ -171,10 +171,10 @@ void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
 //
 // A rank whose fn has returned takes part in the others' collectives, without contributing, until
 // all have returned; then each joinable gives all ranks the state of one that finished last. Every
-// rank calls join with the same joinables in the same order, once for each epoch or once for all.
+// rank calls join with the same joinables in the same order.
 //
-// join is a function, not a guard: what follows the loop waits for the slowest rank and may throw,
-// which a destructor must not, and it is skipped if fn throws.
+// join is a function, not a guard, since what follows the loop may throw, and is skipped if fn
+// throws.
 //
 // **Torch counterpart.** torch.distributed.algorithms.Join, a context manager, and
 // DistributedDataParallel.join.

@@ -43,7 +43,7 @@ struct PowerSGDOptions {
 // every rank.
 //
 // Errors and starting points belong to parameters, not to buckets, so they survive when
-// DistributedDataParallel rebuilds its buckets; any start_powerSGD_iter will do.
+// DistributedDataParallel rebuilds its buckets.
 //
 // **Torch counterpart.** torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState.
 // **Threads and exceptions.** One thread at a time, as the model's backward passes. A ValueError
@@ -137,10 +137,9 @@ class PowerSGDState : lockstep::detail::NonCopyable {
 
 // Averages gradients over the ranks, each compressed to a product of two thin matrices.
 //
-// A gradient is taken as a matrix with a row per element of its first dimension. Gradients that do
-// not shrink enough (min_compression_rate), such as vectors, are sent as they are. Compressing
-// keeps as much memory as the compressed gradients, for their errors, and as much again while a
-// bucket is reduced.
+// A gradient is taken as a matrix with a row per element of its first dimension. Gradients that
+// would not shrink enough (min_compression_rate), such as vectors, are sent as they are. Each
+// compressed gradient takes twice its own memory: for its error, and while its bucket is reduced.
 //
 // **Torch counterpart.** powerSGD_hook. Here errors belong to parameters, not buckets, gradients
 // sent as they are have none, and half precision is compressed in f32.

@@ -28,9 +28,8 @@ namespace detail {
 //
 // Threads: one per replica. `mutex_` guards everything but the atomics. A replica that ends sets
 // its mark and then checks whether any waits; one that waits counts itself in `waiting_` and then
-// checks whether any has ended: so one of the two always sees the other. Each mark lies in memory
-// that its replica writes anyway, since a cache line that all of them wrote would move from core to
-// core.
+// checks whether any has ended: so one of the two sees the other. Marks lie where their replicas
+// write anyway, not on one cache line that all would write.
 class ReplicaGroup {
  public:
   // `any_ended` tells whether any replica has set its mark, and must outlive the group.
@@ -99,11 +98,10 @@ class ReplicaScope : NonCopyable {
 
 }  // namespace detail
 
-// What a module's forward may ask of the replicas that run with it. Outside of parallel_apply, and
-// if there is only one chunk, there is one replica: all_reduce returns its tensor and barrier
-// returns at once, so layers need no other code for one device. A DataParallel with one device or
-// none starts no replicas: if a replica of another DataParallel calls it, its module is part of
-// that replica.
+// What a module's forward may ask of the replicas that run with it. Where there is only one
+// replica, all_reduce returns its tensor and barrier returns at once, so layers need no other code
+// for one device. A DataParallel with one device or none starts no replicas: called in another
+// DataParallel's replica, its module is part of that one.
 namespace replicas {
 
 std::size_t count();

@@ -95,9 +95,8 @@ namespace autograd {
 // hook, or in an operation's backward.
 //
 // The thread that called backward calls it, once every node has run and that thread's streams wait
-// for all work that the nodes have issued. A pass started within another one leaves its callbacks
-// to the end of that one, even if it fails itself. If the outermost pass fails, no callback is
-// called.
+// for the nodes' work. A pass started within another one leaves its callbacks to the end of that
+// one, even if it fails itself. If the outermost pass fails, no callback is called.
 //
 // **Torch counterpart.** Engine::queue_callback.
 // **Threads and exceptions.** An AutogradError outside a pass. Backward throws what a callback

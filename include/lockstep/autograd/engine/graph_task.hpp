@@ -48,9 +48,9 @@ namespace lockstep::detail {
 // devices, as Gather's does, also issues to their streams.
 //
 // The result does not depend on timing: the gradients that come to one input of a node are added in
-// a fixed order, that of a single lane (PassGraph). If many gradients come to a node with one input
-// from its own lane and stream, such as those of a weight used at each step of a sequence, each is
-// added on arrival rather than kept until the last has come.
+// a fixed order, that of a single lane (PassGraph). If many come to a node with one input from its
+// own lane and stream, such as those of a weight used at each step of a sequence, each is added on
+// arrival rather than kept.
 //
 // Threads: the caller builds graph and lanes before other threads come; these are constant from
 // then on. The LaneWorkers' mutex guards a NodeState and its arrivals until the last gradient has

@@ -50,13 +50,13 @@ struct BackgroundStats {
 // help with shared work.
 //
 // No thread belongs to a stream. A stream with work wakes another thread only while fewer are awake
-// than there are cores besides a caller's; otherwise one that is awake comes to it. A thread that
-// waits for something does not count as awake, so each stream that can go on has a thread. Any
-// thread that waits for a stream serves it if no other does, or meanwhile helps with shared work.
+// than there are cores besides a caller's. A thread that waits for something does not count as
+// awake, so each stream that can go on gets a thread. Any thread that waits for a stream serves it
+// if no other does, or helps with shared work.
 //
 // Threads: any thread may call any member. `mutex_` guards the plain members and the list of
 // streams that starts in `front_`; it is never held while work runs. The threads are detached and
-// this object is never destroyed, so nothing hangs or dangles when the process ends.
+// this object is never destroyed.
 class BackgroundThreads {
  public:
   static BackgroundThreads& instance() { return never_destroyed<BackgroundThreads>(); }
@@ -286,8 +286,7 @@ class BackgroundThreads {
   }
 
   // Helps until all pieces are taken or `announcements` changes from `seen`, since a stream with
-  // work comes first. Wakes another thread if the work takes one more helper. Searches the list of
-  // works only if the latest needs no help; `sleep` searches it if nothing new comes before.
+  // work comes first. Wakes another thread if the work takes one more helper.
   void help(std::uint32_t seen) {
     SharedWork* work = join_latest(kMostHelpers);
     bool wake = false;

@@ -15,8 +15,7 @@
 // Matrix products on the host, by any library behind cblas.h.
 //
 // Each product runs on one thread, since the callers are devices, which run in parallel already. A
-// BLAS has one number of threads for the whole process, so lockstep sets it to 1 at its first
-// product and remembers the previous number.
+// BLAS has one number of threads per process, so lockstep sets it to 1 at its first product.
 namespace lockstep {
 
 namespace detail {

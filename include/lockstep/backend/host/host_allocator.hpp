@@ -26,9 +26,9 @@ namespace lockstep::detail {
 // Keeps and reuses the memory of one host device, or page-locked memory, in stream order.
 //
 // Returning memory to the system and taking it again costs 2 µs a page, more than the arithmetic on
-// it. So a freed block stays in a list of its size class, last in first out. A block that
-// unfinished work may touch is in another list with that work's events. It is reused once these
-// have happened, or earlier on a stream whose new work comes after them anyway.
+// it. So a freed block stays in a list of its size class. A block that unfinished work may touch is
+// in another list with that work's events; it is reused once these have happened, or earlier on a
+// stream whose new work comes after them anyway.
 //
 // Threads: any thread may call any member; `mutex_` guards all state. Taking it also orders the
 // last use before a free with the first use after the next allocation.

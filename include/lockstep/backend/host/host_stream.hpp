@@ -199,8 +199,8 @@ class HostStream : public StreamState, private Servable {
   }
 
   // Waits for all events, then throws the first failure among them. Several threads may call this
-  // at once and each must wait before it goes on, so an event is removed only once it has happened,
-  // or if nobody can know, as with a failed GPU.
+  // at once and each must wait, so an event is removed only once it has happened, or if nobody can
+  // know, as with a failed GPU.
   void finish_waits() {
     std::vector<EventPtr> waits;
     {

@@ -20,8 +20,7 @@ namespace lockstep::detail {
 // The system provides 2 MiB page by page in 700 µs, but as one huge page in 40. So blocks that are
 // no whole number of huge pages share some, one after another whatever their sizes. What is cut
 // stays cut: a freed block is kept for others of its size, and a segment goes back to the system
-// only when all its blocks are idle, so at worst one stays per block in use. (torch.cuda's caching
-// allocator has such segments, too, but joins idle neighbours again.)
+// only when all its blocks are idle.
 //
 // A program that needs few small blocks should not pay for a huge page, so the very first segment
 // may be small and in ordinary pages, which are cleared when a block is cut.

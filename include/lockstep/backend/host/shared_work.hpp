@@ -23,10 +23,9 @@ struct Pieces {
 // Work divided into pieces, which its owner does together with idle threads.
 //
 // Each thread takes pieces from one of two ends: first from that end's half, then from the other.
-// So threads at different ends meet only after one has done its half, and the word that tells which
-// pieces are left does not move between cores with every piece. A thread that keeps to its end
-// finds its data in its core's caches when the same work comes again. Nobody waits for a helper
-// that has not come: the owner does what is left itself.
+// So the word that tells which pieces are left does not move between cores with every piece, and a
+// thread that keeps to its end finds its data in its caches when the same work comes again. Nobody
+// waits for a helper that has not come: the owner does what is left itself.
 //
 // Everything that a helper at the back reads before its first piece is on one cache line, since
 // each further line would have to come from the owner's core.

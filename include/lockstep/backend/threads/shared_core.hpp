@@ -14,9 +14,9 @@ namespace lockstep::detail {
 // before it spins and parks.
 //
 // Two threads that wake each other on one core never want to run at once, so the scheduler sees no
-// reason to move one. In a virtual machine, whose idle cores often count as unavailable, that lasts
-// for seconds, and every hand-over takes microseconds. A thread that yields always wants to run,
-// but takes almost nothing from the other, so the scheduler soon moves one of them to an idle core.
+// reason to move one. In a virtual machine that lasts for seconds, and every hand-over takes
+// microseconds. A thread that yields always wants to run, but takes almost nothing from the other,
+// so the scheduler soon moves one of them to an idle core.
 //
 // If another thread computes on that core, a yield lasts as long as that one's time slice. After
 // such a yield the thread does not yield for a while.

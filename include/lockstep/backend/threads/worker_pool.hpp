@@ -40,12 +40,12 @@ struct Team {
   // Exceeds `settled`, modulo 2^32, by kShare for each share that a worker has yet to end: of all
   // shares of a team or, in a Crew, of those posted so far.
   //
-  // A caller that knows the number of shares lowers `settled` rather than raise this word, which
-  // would take its cache line from the worker that wrote it last. For a Crew, the caller or a
-  // running worker counts each share before posting it (relaxed: the post carries it). Each worker
-  // subtracts its share (release) as its last access to the team except for the wake-up, and the
-  // caller reads it (acquire). All changes are read-modify-writes, so one release sequence: a
-  // caller that reads `settled` sees everything that the shares wrote.
+  // A caller that knows the number of shares lowers `settled` rather than raise this word, whose
+  // cache line is with the worker that wrote it last. A Crew's shares are counted before their
+  // posts (relaxed: the post carries it). Each worker subtracts its share (release) as its last
+  // access to the team except for the wake-up, and the caller reads it (acquire). All changes are
+  // read-modify-writes, so one release sequence: a caller that reads `settled` sees everything that
+  // the shares wrote.
   alignas(64) std::atomic<std::uint32_t> pending{0};
 
   // The core of the worker that last woke the caller, written before it does. A hint: another
@@ -81,7 +81,7 @@ struct Share {
 //
 // While the worker is free, the pool's mutex guards the plain members. While it is leased, they
 // belong to the poster until it posts, to the worker until it decrements `pending`, then to the
-// caller, who gives the worker back.
+// caller.
 struct alignas(128) Worker {
   WorkerMailbox<Share> mailbox;
   std::exception_ptr error;  // what its share threw, or null; free for a Crew's use

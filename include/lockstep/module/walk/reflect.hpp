@@ -11,13 +11,13 @@
 
 // Finds the members of a plain aggregate, without macros and without a base class.
 //
-// How many there are: T{a, b, c} compiles if and only if T has at least three members (and the rest
-// can be left out), so it tries ever more initialisers that convert to anything. Where they are: a
-// structured binding of that many names. What they are called: compilers print the address of a
-// member in __PRETTY_FUNCTION__ with the member's name.
+// How many there are: T{a, b, c} compiles if and only if T has at least three members, so it tries
+// ever more initialisers that convert to anything. Where they are: a structured binding of that
+// many names. What they are called: compilers print the address of a member in __PRETTY_FUNCTION__
+// with the member's name.
 //
-// A wrong count is always noticed, since a structured binding needs the exact number of names.
-// require_reflectable() refuses what cannot be counted, and says what to do.
+// A wrong count does not compile, since a structured binding needs the exact number of names.
+// require_reflectable() refuses what cannot be counted.
 namespace lockstep::detail {
 
 // The most members of a reflected aggregate, and the most with each element of a C array counted.

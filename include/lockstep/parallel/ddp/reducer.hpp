@@ -36,13 +36,12 @@ class ReducerBuckets;
 //
 // A hook on each parameter copies its gradient to its place in a bucket, unless it is there
 // already, and makes `grad` a view of that place. A full bucket is launched once all before it have
-// been, so that collectives have the same order on every rank; backward goes on meanwhile. The
-// first gradient of a pass registers a callback for the pass's end, which waits for the buckets.
+// been, so that collectives have the same order on every rank. The first gradient of a pass
+// registers a callback for the pass's end, which waits for the buckets.
 //
-// A rank that finds an error in its own gradients throws it only after launching all buckets, so
-// that the others do not wait for it. After any exception the Reducer is unusable, since the other
-// ranks may have gone on; it does not wait for what is in flight, which may never end, but drops
-// the gradients concerned.
+// A rank that finds an error in its own gradients first launches all buckets, so that the others do
+// not wait for it, then throws. After any exception the Reducer is unusable, and drops gradients
+// that may still be written to: the other ranks may have gone on.
 //
 // In a `join`, each pass announces itself before its first collective, and a rank that has joined
 // runs the same collectives with zero gradients.

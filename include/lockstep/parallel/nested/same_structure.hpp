@@ -76,9 +76,9 @@ void check_same_children(const T& a, const T& b, const Path& path, std::size_t r
   }
 }
 
-// Throws a ValueError unless two results have the same structure: numbers of elements, keys,
-// alternatives, presence of values, and the plain values among them. Does not compile for a type of
-// which only replica 0's object would be kept, unless shared_by_replicas allows it.
+// Throws a ValueError unless two results have the same structure, down to the plain values in it.
+// Does not compile for a type of which only replica 0's object would be kept, unless
+// shared_by_replicas allows it.
 template <class T>
 void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
   if constexpr (shared_by_replicas<T>) {
