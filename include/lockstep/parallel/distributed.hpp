@@ -169,7 +169,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // communication hook with them; its own gradients become the others' mean. Before each forward,
   // the first rank that still runs gives all ranks its buffers; at the end, the first of those that
   // ran longest gives them its parameters and buffers. Without forward_sync_buffers each rank keeps
-  // its own buffers. Optimizer state is not shared: broadcast it yourself if it matters.
+  // its own buffers. Optimiser state is not shared: broadcast it yourself if it matters.
   //
   // divide_by_initial_world_size has no effect with a communication hook, which takes the mean
   // itself. A forward that communicates by itself, as SyncBatchNorm's does, waits for ranks that
