@@ -98,9 +98,8 @@ inline MemoryStats memory_stats(Device device) {
   return detail::backend_of(device).memory_stats(device);
 }
 
-// Returns memory that no tensor uses to the system. A host device keeps what shares a segment with
-// memory in use: it cuts blocks of 64 KiB to 7 MiB that fill no huge pages from segments of 2 and
-// 16 MiB.
+// Returns memory that no tensor uses to the system. A host device keeps blocks that share a segment
+// with memory in use.
 //
 // **Torch counterpart.** torch.cuda.empty_cache.
 inline void empty_cache(Device device) { detail::backend_of(device).empty_cache(device); }

@@ -29,8 +29,7 @@ namespace detail {
 // Makes a copy of a module share no module object with the original. Each std::shared_ptr to what
 // may hold parts of a module gets a copy of its object, one per object, so that sub-modules shared
 // in the original are shared in the copy. Tensors stay handles on the same tensors; other objects
-// (a tokenizer or a mutex in a std::shared_ptr, what raw pointers point to) stay shared, as the
-// copy constructor leaves them.
+// stay shared, as the copy constructor leaves them.
 class UnsharingVisitor {
  public:
   template <class Node>

@@ -67,9 +67,8 @@ std::uint64_t count_elements(const T& tensor) {
 }  // namespace detail
 
 // DataParallel without the gather: returns each replica's output, on that replica's device, in a
-// Scattered. With one device or none there is one output.
-//
-// The options output_device and scalar_outputs are ignored.
+// Scattered. With one device or none there is one output. The options output_device and
+// scalar_outputs are ignored.
 //
 // **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
 // **Devices and streams.** As DataParallel; no output is moved.

@@ -97,8 +97,7 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
 // **Devices and streams.** Arguments may be on any device, except that each part of a Scattered
-// must be on its own. Results are on output_device and own their memory, but a std::string_view in
-// them may outlive what it refers to.
+// must be on its own. Results are on output_device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Several threads may call one DataParallel at once, as long as nobody,
 // forward included, changes the module meanwhile. Short replicas may run one after another on the

@@ -68,8 +68,8 @@ struct Gather {
 };
 
 // Copies tensors of one device to every device and returns one flat list: all tensors of
-// devices[0], then those of devices[1]. Backward sums the gradients of each tensor's copies; a
-// tensor whose copies got none gets none.
+// devices[0], then those of devices[1]. Backward sums the gradients of each tensor's copies, if
+// there are any.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Broadcast, which gives zeros instead.
 // **Devices and streams.** comm::broadcast_coalesced.

@@ -128,10 +128,9 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 // be the module's own device.
 //
 // The replica on devices[0] shares the module's memory, so what forward writes into its buffers
-// stays; all others have copies, even where a device is listed again. Replicas are real modules:
-// parameters() lists theirs, tied ones stay tied, frozen ones stay frozen, and other members are
-// copied by the module's copy constructor. With `detach`, no replica's parameter requires grad. No
-// devices make no replicas.
+// stays; all others have copies. Replicas are real modules: parameters() lists theirs, tied ones
+// stay tied, frozen ones stay frozen, and other members are copied by the module's copy
+// constructor. With `detach`, no replica's parameter requires grad.
 //
 // **Torch counterpart.** torch.nn.parallel.replicate, whose replicas have no parameters().
 // **Devices and streams.** As comm::broadcast_coalesced, with its default buffer size.

@@ -33,7 +33,7 @@ namespace lockstep {
 // optional, variant and plain structs. Anything else in it, and a tensor without dimensions, goes
 // to every device; a type that may hide tensors does not compile, and the message says why. All
 // tensors must have the same number of rows along `dim`. `split` says how many each device gets.
-// Fewer rows than devices make fewer parts; no rows at all make a part for every device.
+// Fewer rows than devices make fewer parts; 0 rows make a part for every device.
 //
 // **Torch counterpart.** torch.nn.parallel.scatter, which drops rows where tensors disagree.
 // **Devices and streams.** As comm::scatter. A chunk for the tensor's own device is a view.

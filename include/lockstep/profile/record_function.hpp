@@ -35,9 +35,9 @@ struct RangeDetails {
 // Profiler, if any.
 //
 // It is drawn in the row of the calling thread, or of the given device. On a host device it shows
-// the time that the thread spends in the scope. On a GPU it shows the time that the GPU spends on
-// the scope's work on the device's current stream, and the thread's row shows the time spent
-// issuing that. A range that began before the Profiler, or ends after it, is left out.
+// the time that the thread spends in the scope; on a GPU, the time that the GPU spends on the
+// scope's work, while the thread's row shows the time spent issuing that. A range that began before
+// the Profiler, or ends after it, is left out.
 //
 // The name is a literal; a name made at run time must be a std::string, which is copied.
 //

@@ -69,7 +69,7 @@ class HostMath {
 }  // namespace detail
 
 // The number of threads that one matrix product on the host may use: 1, unless somebody has set
-// another number since lockstep's first product. Also 1 for a BLAS that cannot tell.
+// another number since lockstep's first product.
 //
 // **Torch counterpart.** torch.get_num_threads.
 inline int host_math_threads() { return detail::HostMath::instance().threads(); }

@@ -15,9 +15,8 @@ namespace lockstep::detail {
 // as soon as it wakes, not after the slice of a thread that computes on its core (4 ms at 250 ticks
 // a second). Its share of the core, policy and niceness stay the same.
 //
-// Linux 6.12 and later grant this to every thread. Older kernels ignore it, and so does this
-// function for a policy other than SCHED_OTHER, a negative niceness, or a slice that is short
-// already.
+// Linux 6.12 and later grant this. Does nothing for a policy other than SCHED_OTHER, a negative
+// niceness, or a slice that is short already.
 inline void ask_for_short_slice() noexcept {
   // The first version of the kernel's sched_attr, which not every C library has.
   struct Attributes {

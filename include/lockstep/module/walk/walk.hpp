@@ -34,7 +34,7 @@ enum class SharedNodes { once, under_every_name };
 // every non-null std::shared_ptr to what may hold module parts, and may replace it; one with
 // `plain(path, tensor)` gets every plain Tensor if its `sees_plain` is true. Nodes are const if the
 // module or an owner on the way is. Names are torch's: member names, indices and map keys, joined
-// by dots; pointers, optional and variant add nothing.
+// by dots.
 template <class Visitor>
 class Walker {
  public:

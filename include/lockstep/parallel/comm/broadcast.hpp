@@ -54,9 +54,7 @@ std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
 // **Devices and streams.** As broadcast, with one collective for all tensors. Without a collective,
-// one launch on a GPU copies up to 101 tensors. A tensor has a copy operation of its own if it is
-// on or goes to a host device, if its size or address is not a multiple of 16, or if it is on
-// another GPU and has a MiB or more, was lent, or is inaccessible.
+// one launch on a GPU copies many tensors, unless they are large, lent or inaccessible.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As broadcast; DeviceError for tensors on several devices, naming the
 // first that is not where tensor 0 is.

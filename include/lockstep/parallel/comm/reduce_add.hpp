@@ -52,9 +52,8 @@ Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> desti
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
 // **Devices and streams.** As reduce_add, with one allocation per buffer. On a GPU without a
-// collective, one launch adds list i of the inputs to up to 63 sums of one dtype. A sum has its own
-// launches if its tensors are strided, of half precision or of a Mi elements or more, or are in
-// memory that the GPU cannot access or that was lent on another GPU.
+// collective, one launch adds to many sums, unless these are large, of half precision, or of
+// strided or inaccessible tensors.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** As reduce_add; ValueError for no lists or for lists of different
 // lengths.

@@ -205,7 +205,7 @@ consteval void require_scatterable_arguments() {
 }
 
 // Divides all arguments of a call by one plan. Without arguments there is one part, on the first
-// device. For a refused argument type nothing else is compiled, so that there is one message.
+// device.
 template <class... Args>
 Calls<Args...> scatter(const std::vector<Device>& devices, std::int64_t dim, const Split& split,
                        const Args&... args) {
