@@ -26,7 +26,8 @@ namespace lockstep {
 //
 // **Torch counterpart.** The arguments of torch.distributed.algorithms.Join.
 struct JoinOptions {
-  // Whether gradients are divided by the number of all ranks, or of those that still have batches.
+  // If true, gradients are divided by the number of all ranks, otherwise by that of the ranks that
+  // still have batches.
   bool divide_by_initial_world_size = true;
   // If false, `join` only calls its function: for inputs known to be even.
   bool enable = true;
