@@ -9,12 +9,12 @@
 
 #include <vector>
 
-// The operations of a ProcessGroup as functions that return when they have ended, on the default
-// group unless another is given.
+// The operations of a ProcessGroup as functions that block until the operation has ended. They use
+// the default group unless they are given another.
 //
-// **Torch counterpart.** torch.distributed's functions of these names, without async_op. Roots and
-// other ranks are numbered as in the group; torch numbers them as in the world.
-// **Threads and exceptions.** As the operations of ProcessGroup; they throw what Work::wait would.
+// **Torch counterpart.** torch.distributed's functions of these names, without async_op. Ranks are
+// numbered within the group; torch numbers them within the world.
+// **Threads and exceptions.** As the operations of ProcessGroup, and what Work::wait throws.
 namespace lockstep::distributed {
 
 inline void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,

@@ -8,24 +8,23 @@ namespace lockstep::distributed {
 
 namespace detail {
 
-// Within `run`, the group of the rank that the calling thread is; undefined elsewhere. Only this
-// thread uses it.
+// The group of the rank that runs on the calling thread; undefined outside `run`. Each thread has
+// its own.
 ProcessGroup& group_of_thread();
 
-// Makes it the group of the process, as init_process_group does, and returns the one before. Any
-// thread.
+// Sets the group of the process and returns the one before. Any thread may call it.
 ProcessGroup exchange_group_of_process(ProcessGroup group);
 
 ProcessGroup default_group_or_none();
 
 }  // namespace detail
 
-// True within `run`, and after init_process_group.
+// True within `run` and after init_process_group.
 //
 // **Torch counterpart.** torch.distributed.is_initialized.
 inline bool is_initialized() { return detail::default_group_or_none().defined(); }
 
-// The group of all ranks: on a thread of `run`, the group of that call; elsewhere that of
+// The group of all ranks: within `run` the group of that call, elsewhere that of
 // init_process_group. An Error if there is none.
 //
 // **Torch counterpart.** torch.distributed.group.WORLD.

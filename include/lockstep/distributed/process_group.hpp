@@ -20,38 +20,40 @@ class GroupState;  // distributed/group/group_state.hpp
 struct Parts;
 }  // namespace detail
 
-// One rank's handle on a group of ranks, each a thread or a process, which exchange tensors by
-// calling the same operations in the same order.
+// One rank's handle on a group of ranks (threads or processes) that exchange tensors. All ranks
+// call the same operations in the same order.
 //
-// An operation is issued and takes place in the background, after those that this rank issued
-// before; the Work that comes back tells when. `blocking()` gives a handle whose operations have
-// ended when they return, and cost less. Tensors may be on any device and of any strides; those
-// that are written change in place, parameters too, and no operation is recorded for backward. The
-// same world gives the same bits in every run: sums are taken in the order of the ranks, half
-// precision in f32 and rounded once. (NCCL has sums of its own.) What is written shares memory with
-// no other tensor of the call, except that a rank's own part of a list or of a whole tensor may be
-// the tensor on its other side.
+// An operation returns at once and runs in the background, after those that this rank issued
+// before; the Work that it returns waits for it. The operations of `blocking()` return when they
+// have ended, and cost less. Tensors may be on any device and have any strides. Results are written
+// into the tensors that are passed, parameters included, and nothing is recorded for backward. Sums
+// are taken in the order of the ranks, half precision in f32 and rounded once, so that the same
+// ranks give the same bits in every run; NCCL alone has an order of its own. A tensor that is
+// written shares memory with no other tensor of the call, except that a rank's own part of a list
+// or of a whole tensor may be the tensor on the other side.
 //
 // **Torch counterpart.** torch.distributed's functions with async_op, and c10d::ProcessGroup.
-// **Devices and streams.** An operation comes after what is on the current stream of its tensors'
-// devices; after `Work::wait` its results may be used on the waiting thread's. Until then its
-// tensors belong to it. Between GPUs data goes from one to the other, as work of a stream of the
-// group's own, beside what the current streams do: by NCCL, with lockstep/nccl.hpp in the program
-// and distinct GPUs, by copies and adds where the ranks are threads. Where a rank is on the host,
-// or MPI connects them, it goes through host memory.
+// **Devices and streams.** An operation runs after what is on the current streams of its tensors'
+// devices. After `Work::wait` the waiting thread's current streams may use the results; until then
+// the tensors belong to the operation. Data goes directly from GPU to GPU, on a stream of the
+// group's own: by NCCL if the program includes lockstep/nccl.hpp and the GPUs are distinct, else,
+// between threads, by copies and additions. It goes through host memory if a rank is on the host or
+// MPI connects the ranks.
 // **Threads and exceptions.** Several threads of a rank may issue operations, but their order, over
 // all groups of the rank together, must be the same on all ranks: a rank's groups share one thread.
-// If this rank's arguments are wrong by themselves, the call throws a ShapeError, DtypeError,
-// DeviceError or ValueError at once, and nothing is issued. All other errors come from the Work: a
-// ValueError on every rank if the calls do not match, a RankGone if a rank has ended, between
-// processes a WatchdogError. Over MPI ranks notice calls that do not match by the number of bytes
-// that arrive, and tell the others, which then fail in that collective or the group's next one;
-// another operation or dtype of the same number of bytes gives wrong numbers, unless
-// LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, which has the ranks compare their calls.
-// With NCCL between processes nothing compares them: they give wrong numbers, or none until the
-// watchdog's time limit. An operation that was issued takes place even if the last handle on the
-// group has gone; but a message that the other rank has not come to by then may end with an Error.
-// What an operation that fails on one rank alone means to the others: distributed::RankGone.
+// Arguments that are wrong by themselves throw a ShapeError, DtypeError, DeviceError or ValueError
+// at once, and nothing is issued. All other errors come from the Work: a ValueError on every rank
+// if the calls do not match, a RankGone if a rank has ended, or between processes a WatchdogError.
+// RankGone says what the other ranks see if an operation fails on one rank alone.
+//
+// MPI reveals calls that do not match only by the number of bytes that arrive; all ranks then fail,
+// in that collective or in the group's next one. Another operation or dtype of the same number of
+// bytes gives wrong numbers, unless LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, which
+// makes the ranks compare their calls. NCCL between processes compares nothing: calls that do not
+// match give wrong numbers, or hang until the watchdog's time limit.
+//
+// An operation that was issued runs even if the last handle on the group is gone; a message that
+// the other rank has not asked for by then may end with an Error.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {
@@ -72,10 +74,10 @@ class ProcessGroup {
   // it; cpu for a process over MPI.
   Device device() const;
 
-  // The same group. Its operations return when they have ended, and throw what went wrong.
+  // The same group, with operations that return when they have ended, and throw their errors.
   ProcessGroup blocking() const { return {state_, detail::Execution::blocking}; }
-  // The same group, for a caller that has nothing else to do: its collectives on host memory run in
-  // the calling thread if no issued operation is unfinished, which spares two hand-overs between
+  // The same group, for a caller that has nothing else to do: a collective on host memory runs in
+  // the calling thread if all operations issued before have ended, which saves two switches between
   // threads. Errors still come from the Work.
   ProcessGroup inline_if_idle() const { return {state_, detail::Execution::inline_if_idle}; }
 
@@ -90,15 +92,15 @@ class ProcessGroup {
 
   // Copies rank r's `input` to outputs[r], on every rank.
   Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input) const;
-  // The same into one tensor, in which the inputs' elements follow one another by rank.
+  // The same into one tensor, which holds the inputs' elements one after another, by rank.
   Work all_gather_into_tensor(const Tensor& output, const Tensor& input) const;
 
-  // Writes the reduction of all ranks' inputs[r] to rank r's `output`, of the same shape for all r.
+  // Writes the reduction of all ranks' inputs[r] to rank r's `output`. All have the same shape.
   //
-  // **Torch counterpart.** torch.distributed.reduce_scatter, where each r may have another shape.
+  // **Torch counterpart.** torch.distributed.reduce_scatter, which allows another shape for each r.
   Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
                       ReduceOp op = ReduceOp::sum) const;
-  // The same for inputs whose elements follow one another by rank in one tensor.
+  // The same for one tensor that holds the inputs' elements one after another, by rank.
   Work reduce_scatter_tensor(const Tensor& output, const Tensor& input,
                              ReduceOp op = ReduceOp::sum) const;
 
@@ -112,33 +114,32 @@ class ProcessGroup {
   Work barrier() const;
 
   // Sends `tensor` to another rank, which calls `recv` with the same dtype, number of elements and
-  // tag; `recv` writes them to its `tensor`. Later operations do not wait for a message to be
+  // tag, and gets the elements in its `tensor`. Later operations do not wait until a message is
   // taken.
   //
-  // Shapes are never compared. Dtypes and numbers of elements are among threads, where another one
-  // is a ValueError on both sides; over MPI the bytes alone are counted, and another number of them
-  // is a ValueError of the receiver: the bytes of another dtype are taken as they are. NCCL
-  // compares nothing.
+  // Shapes are never compared. Among threads another dtype or number of elements is a ValueError on
+  // both sides. MPI counts only bytes: another number of them is a ValueError of the receiver, and
+  // another dtype of as many bytes goes unnoticed. NCCL compares nothing.
   //
-  // A rank may send to itself, except over NCCL. Such a send has ended once the tensor is copied,
-  // so that the same thread can receive it next; a `recv` that is waited for has to come after it.
+  // A rank may send to itself, except over NCCL. Such a send ends as soon as the tensor is copied,
+  // so the same thread can receive it next; waiting for a `recv` that comes before it never ends.
   //
   // Over MPI a tag above MPI's greatest is a ValueError from the Work. A message that the other
-  // rank does not come to within the watchdog's `collective_timeout`, perhaps because it has ended,
-  // ends with an Error, and so do all other messages of the group, present and later ones. Its
-  // tensor's memory is never freed if MPI may use it.
+  // rank does not ask for within the watchdog's `collective_timeout`, perhaps because it has ended,
+  // ends with an Error, as do all other messages of the group from then on. Memory that MPI may
+  // still use is then never freed.
   Work send(const Tensor& tensor, int to, int tag = 0) const {
     return message("send", tensor, to, tag, true);
   }
   Work recv(const Tensor& tensor, int from, int tag = 0) const;
 
-  // A group of some of the ranks, numbered in the order given; undefined on the others. Every rank
-  // of this group calls it, with the same list, and it returns when all have. The groups of a rank
-  // share its communication thread.
+  // Makes a group of some of the ranks, numbered in the order given, and returns it; undefined on
+  // the other ranks. Every rank of this group calls it with the same list, and it returns when all
+  // have.
   //
   // **Torch counterpart.** torch.distributed.new_group.
-  // **Threads and exceptions.** Throws what the Work of a collective would; a ValueError if the
-  // lists differ.
+  // **Threads and exceptions.** As waiting for a collective; a ValueError if the lists differ. The
+  // groups of a rank share its communication thread.
   ProcessGroup new_group(const std::vector<int>& members) const;
 
   const std::shared_ptr<detail::GroupState>& impl() const { return state_; }

@@ -7,10 +7,10 @@
 
 namespace lockstep::distributed {
 
-// How collectives combine what the ranks bring.
+// How a collective combines the ranks' elements.
 //
-// avg divides the sum by the number of ranks; it is for floating-point tensors, and a DtypeError
-// for others. Booleans are combined by "or" (sum, max) or by "and" (product, min). A NaN on any
+// avg divides the sum by the number of ranks; for a tensor that is not floating-point it is a
+// DtypeError. Booleans are combined by "or" (sum, max) or by "and" (product, min). A NaN on any
 // rank makes the minimum and the maximum NaN.
 //
 // **Torch counterpart.** torch.distributed.ReduceOp.

@@ -54,7 +54,7 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
     watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);
     if (rank == 0) WatchInvitation::write(invitation.address, store.get("watchdog"));
   };
-  if (rank == 0 && distributed::detail::watch_is_wanted()) {
+  if (rank == 0 && distributed::detail::watchdog_enabled()) {
     try {
       options = distributed::WatchdogOptions::from_environment();
       join();

@@ -330,8 +330,8 @@ TEST_F(Ledger, TwoRanksThatFailAreBothListed) {
 TEST_F(Ledger, WhatARankDoesThatKnowsOfAFaultIsNone) {
   inside(0, 2, 1s);
   ledger.lose(2, "gone");
-  ledger.tell(0);
-  ledger.tell(1);
+  ledger.note_told(0);
+  ledger.note_told(1);
   ledger.abort(0, "rank 2 has died");
   ledger.lose(0, "gone");
   ledger.leave(1);
@@ -340,7 +340,7 @@ TEST_F(Ledger, WhatARankDoesThatKnowsOfAFaultIsNone) {
 
 TEST_F(Ledger, ARankThatStopsAfterAFaultIsOne) {
   ledger.lose(2, "gone");
-  ledger.tell(1);
+  ledger.note_told(1);
   ledger.note_frame(0, 11s);
   ledger.examine(11s);
   ASSERT_EQ(found().size(), 2U);

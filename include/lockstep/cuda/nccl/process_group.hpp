@@ -110,7 +110,7 @@ distributed::ProcessGroup connect(int rank, int size, Device device, const ncclU
 inline distributed::detail::GroupWatch watch_over(int rank, int size, distributed::Store& store) {
   if (size == 1) return {};
   const bool wanted =
-      rank == 0 ? distributed::detail::watch_is_wanted() : store.get("wanted") == "1";
+      rank == 0 ? distributed::detail::watchdog_enabled() : store.get("wanted") == "1";
   distributed::WatchdogOptions options;
   if (rank == 0) {
     if (wanted) options = distributed::WatchdogOptions::from_environment();

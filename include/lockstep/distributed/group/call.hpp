@@ -24,7 +24,7 @@ enum class Collective : unsigned char {
   new_group,
 };
 
-// The collective's name, for a range in a timeline.
+// The collective's name, as a range in a timeline has it.
 constexpr profile::Literal literal(Collective collective) {
   constexpr profile::Literal kNames[] = {"all_reduce", "broadcast",      "reduce",
                                          "all_gather", "reduce_scatter", "scatter",
@@ -44,9 +44,9 @@ constexpr bool reduces(Collective collective) {
          collective == Collective::reduce_scatter;
 }
 
-// What all ranks must pass alike to a collective. `count` is the number of elements of one rank's
-// part (of new_group: the number of its ranks); a member that the collective does not use keeps its
-// default.
+// The arguments of a collective that must be the same on all ranks. `count` is the number of
+// elements of one rank's part (for new_group: the number of its ranks). Members that the collective
+// does not use keep their defaults.
 struct Call {
   Collective collective = Collective::barrier;
   Dtype dtype = Dtype::u8;
@@ -58,13 +58,13 @@ struct Call {
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-// Whether each enumerator of a call that has come as bytes is one.
+// True if a call that was received as bytes has valid enumerators.
 constexpr bool is_valid(const Call& call) {
   return call.collective <= Collective::new_group && call.dtype <= Dtype::boolean &&
          call.op <= ReduceOp::max;
 }
 
-// A hash of ranks in their order: FNV-1a.
+// The FNV-1a hash of ranks in their order.
 inline std::uint64_t hash_of(std::span<const int> members) {
   std::uint64_t hash = 14695981039346656037U;
   for (const int member : members) {
@@ -76,7 +76,7 @@ inline std::uint64_t hash_of(std::span<const int> members) {
 // Where a collective runs, and whether its caller waits for the end.
 enum class Execution {
   queued,          // in the communication thread; the caller goes on
-  inline_if_idle,  // in the calling thread if no operation is unfinished, else queued
+  inline_if_idle,  // in the calling thread if all operations before have ended, else queued
   blocking         // as inline_if_idle, and the caller waits
 };
 

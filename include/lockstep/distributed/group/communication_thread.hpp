@@ -24,21 +24,21 @@
 
 namespace lockstep::distributed::detail {
 
-// Runs a rank's operations one after the other, in the order in which they were issued. All groups
-// of a rank share one, so that it goes through their operations in the program's order.
+// Runs a rank's operations one after another, in the order in which they were issued. All groups of
+// a rank share one, so their operations run in the program's order.
 //
-// The first operation that needs the thread starts it. The destructor waits until it has finished
-// what was issued: no longer than the other ranks take to come to that, since an operation that
-// waits for a rank that is gone fails.
+// The first operation that needs the thread starts it. The destructor waits until all issued
+// operations have ended, which takes no longer than the other ranks need to get there: an operation
+// that waits for a rank that is gone fails.
 //
-// Threads: any thread may call any member, apart from the destructor.
+// Threads: any thread may call any member but the destructor.
 class CommunicationThread : lockstep::detail::NonCopyable {
  public:
   using Task = lockstep::detail::Task;
 
-  // How operations wait for other ranks. If they sleep, the thread asks for a short time slice, to
-  // be woken soon: operations are issued while every core computes, and all ranks wait for the one
-  // that wakes up last. If they poll, a short slice would only interrupt the computing threads more
+  // How operations wait for other ranks. If they sleep, the thread asks for a short time slice so
+  // that it wakes up soon: operations are issued while every core computes, and all ranks wait for
+  // the last to wake up. If they poll, a short slice would only interrupt computing threads more
   // often.
   enum class Waits { asleep, polling };
 
@@ -59,7 +59,7 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     thread_.join();
   }
 
-  // Appends an operation, which must not throw. If this throws, the operation stays the caller's.
+  // Appends an operation, which must not throw. If `issue` throws, the caller keeps the operation.
   void issue(Task&& task) {
     lockstep::detail::check_not_forked();
     {
@@ -74,8 +74,8 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     lockstep::detail::unpark_counted(issued_);
   }
 
-  // Runs `operation` in the calling thread and returns true if no issued operation is unfinished,
-  // else returns false. The way to another thread and back costs more than a small collective.
+  // Runs `operation` in the calling thread and returns true, if all issued operations have ended;
+  // else returns false. Switching threads would cost more than a small collective.
   template <class F>
   bool run_here(F&& operation) {
     lockstep::detail::check_not_forked();
@@ -88,7 +88,7 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     return true;
   }
 
-  // Blocks until what was issued has ended; messages need not have been taken.
+  // Blocks until all issued operations have ended; messages may still be under way.
   void drain() {
     if (lockstep::detail::forked()) return;  // what was issued is the parent's
     const std::uint32_t issued = issued_.load(std::memory_order_acquire);
@@ -98,8 +98,8 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     const std::lock_guard running(running_);
   }
 
-  // After `start_polling` the thread polls the carrier until nothing of it is in flight or
-  // `stop_polling` is called. All are called while no other operation runs. After `make_room`,
+  // `start_polling` makes the thread poll the carrier until it has nothing under way or
+  // `stop_polling` is called. Called while no other operation runs. After `make_room`,
   // `start_polling` allocates nothing.
   void make_room() { polled_.reserve(polled_.size() + 1); }
   void start_polling(Carrier& carrier) {
@@ -109,7 +109,7 @@ class CommunicationThread : lockstep::detail::NonCopyable {
   }
   void stop_polling(Carrier& carrier) noexcept { std::erase(polled_, &carrier); }
   void stop_polling_all() noexcept { polled_.clear(); }
-  // Polls all these carriers once, within an operation that waits for other ranks.
+  // Polls all these carriers once, while an operation waits for other ranks.
   void poll_within() {
     for (std::size_t i = 0; i < polled_.size(); ++i) (void)polled_[i]->progress();
   }
@@ -144,10 +144,10 @@ class CommunicationThread : lockstep::detail::NonCopyable {
       {
         const std::lock_guard running(running_);
         task();
-        task = Task();  // what it holds is released before it counts as done
+        task = Task();  // releases what it holds before it counts as completed
         polls = !polled_.empty();
       }
-      // An exchange, since a store might become visible after the look for parked threads.
+      // An exchange: a store might become visible only after the check for parked threads.
       completed_.exchange(++completed, std::memory_order_acq_rel);
       lockstep::detail::unpark_counted(completed_);
     }
@@ -159,8 +159,8 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     return !polled_.empty();
   }
 
-  // How many operations were issued, written under `mutex_`, and how many have ended: the release
-  // of `completed_` publishes what they did.
+  // The numbers of operations issued, written under `mutex_`, and completed, whose release
+  // publishes what they did.
   std::atomic<std::uint32_t> issued_{0};
   std::atomic<std::uint32_t> completed_{0};
 

@@ -11,13 +11,13 @@
 
 namespace lockstep::distributed::detail {
 
-// The point in time by which a blocking call must return, kept with the time limit that it was made
-// from, which the call's error names. The clock is the steady one, which nobody can set.
+// The time by which a blocking call must return, together with the time limit that its error names.
+// It uses the steady clock, which nobody can set.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `timeout` from now. 0 is allowed: what does not succeed at once has failed.
+  // `timeout` from now. With 0, what does not succeed at once fails.
   explicit Deadline(std::chrono::milliseconds timeout)
       : timeout_(timeout),
         at_(Clock::now() + std::clamp(timeout, std::chrono::milliseconds(0), kLongest)) {
@@ -29,22 +29,22 @@ class Deadline {
   Clock::time_point at() const { return at_; }
   bool passed() const { return Clock::now() >= at_; }
 
-  // The time left in milliseconds, rounded up, as poll(2) takes it: from 0 to `most`.
+  // The milliseconds left, rounded up, from 0 to `most`, as poll(2) takes them.
   int poll_timeout(std::chrono::milliseconds most = std::chrono::hours(1)) const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now());
     return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), most).count());
   }
 
  private:
-  // The longest time limit that is waited for: adding it to the present does not overflow.
+  // Longer time limits are cut to this one, which can be added to the present without overflow.
   static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
   std::chrono::milliseconds timeout_;
   Clock::time_point at_;
 };
 
-// The pause between two looks at something that sends no notice: twice as long each time, up to
-// `longest`, and never past the deadline.
+// The pause between two checks of something that sends no notice: doubles each time, up to
+// `longest`, and never passes the deadline.
 class Pause {
  public:
   explicit Pause(std::chrono::milliseconds longest = std::chrono::milliseconds(20))

@@ -11,13 +11,13 @@ namespace lockstep::distributed {
 // What a watchdog has found.
 struct Fault {
   enum class Kind : std::uint8_t {
-    died,        // its process has ended without a goodbye
+    died,        // its process has ended without saying goodbye
     silent,      // no heartbeat has come for too long
     absent,      // it has never connected
     threw,       // it has reported a failure of its own
-    late,        // others wait in a collective that it has not come to
-    left,        // others wait in a collective, but it has ended, or finished, in good order
-    mismatched,  // it calls another collective than the others do under the same number
+    late,        // others wait in a collective that it has not reached
+    left,        // others wait in a collective, but it has ended or finished normally
+    mismatched,  // its collective differs from that of the others with the same number
     stuck,       // all ranks are in a collective that does not end
   };
 

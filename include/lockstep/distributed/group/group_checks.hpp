@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-// Checks of a collective's arguments that a rank makes without the others.
+// Checks of a collective's arguments that a rank can make alone.
 namespace lockstep::distributed::detail {
 
 // Throws for an undefined or a sparse tensor.
@@ -64,7 +64,7 @@ inline void check_list(const char* operation, const char* what, const std::vecto
   }
 }
 
-// The same of the root's list; that of another rank is empty.
+// The same for the root's list; another rank's list must be empty.
 inline void check_root_list(const char* operation, const char* what,
                             const std::vector<Tensor>& list, const Tensor& part, int root, int rank,
                             int size) {
@@ -88,13 +88,13 @@ inline void check_whole(const char* operation, const char* what, const Tensor& w
                      whole.device(), ", the ", part_name, " on ", part.device());
 }
 
-// Throws if outputs of one call share memory, as far as that is seen (see MemoryRange).
+// Throws if outputs of one call share memory, as far as MemoryRange can tell.
 inline void check_outputs_apart(const char* operation, std::span<const Tensor> outputs) {
   std::uintptr_t end = 0;  // of all before
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const lockstep::detail::MemoryRange mine(outputs[i]);
-    // Usually they lie in the order of the ranks. No memory is taken here: a rank that has none
-    // would have to tell the others.
+    // Usually they lie in the order of the ranks. Nothing is allocated here: the other ranks would
+    // have to be told of a failure.
     for (std::size_t j = 0; mine.begin < end && j < i; ++j) {
       check<ValueError>(!mine.meets(lockstep::detail::MemoryRange(outputs[j])), operation,
                         ": outputs[", j, "] and outputs[", i,
@@ -105,8 +105,8 @@ inline void check_outputs_apart(const char* operation, std::span<const Tensor> o
 }
 
 // Throws if what a call reads shares memory with what it writes, except exactly in place: the
-// tensor of one part may be part `rank` of the other side. Strided tensors may share theirs: they
-// are copied before the call, or after it.
+// single tensor of one side may be part `rank` of the other. Strided tensors may share memory,
+// since they are copied before or after the call.
 inline void check_in_place(const char* operation, const Parts& reads, const Parts& writes,
                            int rank) {
   if (reads.tensors.empty() || writes.tensors.empty()) return;

@@ -25,11 +25,11 @@
 
 namespace lockstep::distributed::detail {
 
-// What a group's operations use. Each of them holds it, so that it outlives the handles until the
-// last operation has ended.
+// What a group's operations use. Each operation holds it, so it lives until the last one has ended,
+// even without handles.
 //
 // Threads: one at a time, the communication thread or one that runs an operation in its place. Any
-// thread may ask for the `carrier`; what it may call there Carrier says.
+// thread may ask for the `carrier`; Carrier says what it may call there.
 class GroupLink : lockstep::detail::NonCopyable {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
@@ -44,7 +44,7 @@ class GroupLink : lockstep::detail::NonCopyable {
 
   Carrier& carrier() const { return *carrier_; }
   const GroupWatch& watch() const { return watch_; }
-  // For a forked child: lets go of the carrier without ending it, since it is the parent's.
+  // For a forked child: lets go of the carrier, which is the parent's, without destroying it.
   void abandon() noexcept { (void)carrier_.release(); }
 
   void run(const Call& call, Operands& operands, const Completion& completion) noexcept {
@@ -91,9 +91,9 @@ class GroupLink : lockstep::detail::NonCopyable {
   }
 
  private:
-  // Runs `body`, in which the rank waits for the others. Once the watchdog has found a fault, that
-  // is thrown in place of what `body` throws, which is its consequence; but not in place of the
-  // error that calls do not match, which may be its cause.
+  // Runs `body`, in which the rank waits for the others. If `body` throws after the watchdog has
+  // found a fault, the fault is thrown in its place, since it is the cause; but an error that calls
+  // do not match may be the cause of the fault, and is thrown itself.
   template <class Body>
   void within(const Call& call, const Body& body) {
     const InCollective here(watch_.progress(), call);
@@ -110,7 +110,7 @@ class GroupLink : lockstep::detail::NonCopyable {
     }
   }
 
-  // `failed` is called if the operation fails after it was issued.
+  // Calls `failed` if the operation fails after it was issued.
   void carry(const Call& call, Operands& operands, const Done& failed) {
     try {
       if (const auto& stream = operands.stream()) {
@@ -126,23 +126,23 @@ class GroupLink : lockstep::detail::NonCopyable {
 
   CommunicationThread& thread_;
   const GroupWatch watch_;
-  // Set until `abandon`. Deleted by a pointer to a function: g++ compiles what a virtual destructor
-  // may run, here all of a carrier, for every program in which a shared_ptr ends.
+  // Set until `abandon`. Deleted by a pointer to a function: by a virtual destructor, g++ would
+  // compile all of a carrier for every program in which a shared_ptr ends.
   std::unique_ptr<Carrier, void (*)(Carrier*)> carrier_;
 };
 
 // What the handles on a process group share.
 class GroupState : lockstep::detail::NonCopyable {
  public:
-  // If it throws, the carrier is still the caller's.
+  // If it throws, the caller keeps the carrier.
   GroupState(std::unique_ptr<Carrier>&& carrier, std::shared_ptr<CommunicationThread> thread,
              Device device, GroupWatch watch = {})
       : thread_(std::move(thread)),
         device_(device),
         link_(std::make_shared<GroupLink>(std::move(carrier), *thread_, std::move(watch))) {}
-  // Does not wait, unless there is no memory: then for the operation that runs. The carrier is
-  // destroyed in turn, as an operation runs: after the group's own operations, and while none of
-  // the rank's other groups runs.
+  // Does not wait, unless memory runs out: then for the operation that runs. The carrier is
+  // destroyed in turn, like an operation: after the group's own operations, and while none of the
+  // rank's other groups runs.
   ~GroupState() {
     if (lockstep::detail::forked()) {
       link_->abandon();
@@ -152,7 +152,7 @@ class GroupState : lockstep::detail::NonCopyable {
     const std::exception_ptr error = lockstep::detail::thrown_by([&] {
       if (!thread_->run_here(end)) thread_->issue(std::move(end));
     });
-    // No memory, or no thread: the carrier ends with the group's last operation, or here.
+    // No memory, or no thread: the carrier is destroyed with the group's last operation, or here.
     if (error) thread_->between_operations(end);
   }
 
@@ -162,7 +162,7 @@ class GroupState : lockstep::detail::NonCopyable {
   const std::shared_ptr<CommunicationThread>& thread() const { return thread_; }
   const GroupWatch& watch() const { return link_->watch(); }
 
-  // Runs a collective after all that was issued before it.
+  // Runs a collective after all operations issued before it.
   Work collective(const Call& call, const Parts& reads, const Parts& writes, Execution execution) {
     Work work;
     issuing([&] {
@@ -181,8 +181,8 @@ class GroupState : lockstep::detail::NonCopyable {
   }
 
   bool reaches_itself() const { return link_->carrier().reaches_itself(); }
-  // Starts a message after all that was issued before it. A send to this rank itself is of a copy,
-  // and its Work has ended.
+  // Starts a message after all operations issued before it. A send to this rank itself sends a
+  // copy, and its Work has ended.
   Work message(const Message& message, const Tensor& tensor) {
     Work work;
     const bool sends = message.sends;
@@ -198,8 +198,8 @@ class GroupState : lockstep::detail::NonCopyable {
         if (taken) {
           error = lockstep::detail::thrown_by([&] { operands->finish(completion.state()); });
         }
-        // On the host a message that was not taken may use its memory as long as the carrier keeps
-        // `done`.
+        // On the host a message that was not taken may use its memory for as long as the carrier
+        // keeps `done`.
         if (taken || operands->stream()) operands->release();
         completion.finish(std::move(error));
       };
@@ -210,7 +210,7 @@ class GroupState : lockstep::detail::NonCopyable {
     return to_itself ? Work() : work;
   }
 
-  // Null on a rank that is not among the members.
+  // Null on ranks that are not members.
   std::shared_ptr<GroupState> split(const std::vector<int>& members) {
     std::unique_ptr<Carrier> part;
     std::exception_ptr error;
@@ -225,7 +225,7 @@ class GroupState : lockstep::detail::NonCopyable {
     std::shared_ptr<GroupState> result;
     issuing([&] {
       thread_->between_operations([&] {
-        std::unique_ptr<Carrier> carrier = std::move(part);  // which ends in here if this throws
+        std::unique_ptr<Carrier> carrier = std::move(part);  // destroyed in here if this throws
         carrier->or_leave([&] {
           GroupWatch watches = watch().part(members);
           result = std::make_shared<GroupState>(std::move(carrier), thread_, device_,
@@ -237,9 +237,9 @@ class GroupState : lockstep::detail::NonCopyable {
   }
 
  private:
-  // Runs `body`, which issues an operation that the other ranks come to. Where it throws the rank
-  // leaves the group: at once where the carrier can break off what runs, else when what it has
-  // issued before has ended.
+  // Runs `body`, which issues an operation that the other ranks take part in. If it throws, the
+  // rank leaves the group: at once if the carrier can break off a running operation, else when
+  // those issued before have ended.
   template <class Body>
   void issuing(const Body& body) {
     try {

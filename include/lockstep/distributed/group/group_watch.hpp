@@ -15,8 +15,8 @@
 
 namespace lockstep::distributed::detail {
 
-// What a group uses of the Watchdog, which finds ranks that have failed. Groups include this, and
-// not the watchdog with its sockets.
+// The part of the Watchdog that a group uses, without its sockets. The Watchdog finds ranks that
+// have failed.
 class RankWatcher : lockstep::detail::NonCopyable {
  public:
   virtual ~RankWatcher() = default;
@@ -26,7 +26,7 @@ class RankWatcher : lockstep::detail::NonCopyable {
   // True once a fault has been found. As cheap as reading a variable.
   bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
 
-  // The error that says what has been found, or null.
+  // The error that lists the faults found, or null.
   virtual std::exception_ptr exception() const = 0;
   // Throws that error, if there is one.
   void check() const {
@@ -36,16 +36,16 @@ class RankWatcher : lockstep::detail::NonCopyable {
   virtual void abort(std::string reason) noexcept = 0;
 
  protected:
-  std::atomic<bool> faulted_{false};  // the first fault raises it; it publishes nothing
+  std::atomic<bool> faulted_{false};  // set by the first fault; publishes nothing
 };
 
-// A group's entry with the Watchdog of its rank: the ranks that it has, and how far this one is in
-// its collectives. A default-constructed one watches nothing, and never knows of a fault.
+// A group's entry in its rank's Watchdog: its ranks, and how far this rank is in its collectives. A
+// default-constructed one watches nothing and never finds a fault.
 class GroupWatch {
  public:
   GroupWatch() = default;
-  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one; if
-  // several groups have the same ranks, all make theirs in the same order.
+  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one; groups
+  // of the same ranks make theirs in the same order on all ranks.
   GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks)
       : watcher_(std::move(watcher)),
         ranks_(std::move(ranks)),
@@ -60,18 +60,18 @@ class GroupWatch {
   }
 
   bool faulted() const noexcept { return watcher_ && watcher_->faulted(); }
-  // The WatchdogError that says what has happened to the ranks, or null.
+  // The WatchdogError that lists the faults, or null.
   std::exception_ptr exception() const { return watcher_ ? watcher_->exception() : nullptr; }
   void check() const {
     if (faulted()) watcher_->check();
   }
 
-  // Tells all ranks of the watcher's world that this one has failed. Needs no memory.
+  // Tells all ranks of the watcher's world that this one has failed. Allocates nothing.
   void abort(std::string reason) const noexcept {
     if (watcher_) watcher_->abort(std::move(reason));
   }
 
-  // Null where nobody watches.
+  // Null if there is no watchdog.
   Progress* progress() const { return progress_.get(); }
 
  private:

@@ -22,26 +22,25 @@
 
 namespace lockstep::distributed::detail {
 
-// A tensor on the same memory that is in no graph. An operation in flight holds this, so that the
+// A tensor on the same memory without a graph. An operation holds this one, so that the
 // communication thread keeps no graph alive.
 inline Tensor without_graph(const Tensor& tensor) {
   return tensor.grad_fn() ? lockstep::detail::make_view(tensor) : tensor;
 }
 
 // The tensors that an operation reads, or those that it writes: one for each of `count` parts, or a
-// single one in which the parts follow one another.
+// single one that holds the parts one after another.
 struct Parts {
   std::span<const Tensor> tensors;
   std::size_t count = 1;
 };
 
-// The tensors of one operation, and the memory that a carrier reads and writes for them: the
-// tensors' own where possible, otherwise copies. For tensors on a GPU these are in host memory,
-// unless the carrier has a stream for that GPU.
+// The tensors of one operation, and the memory that a carrier reads and writes for them: their own
+// where possible, else copies, which are in host memory unless the carrier has a stream for the
+// tensors' GPU.
 //
-// The thread that issues the operation makes the object; the thread that runs it calls `stage`
-// before the carrier and `finish` after it. The operation comes after what is on the current
-// streams when the object is made.
+// The issuing thread makes the object, and the operation runs after what is on the current streams
+// then. The thread that runs the operation calls `stage` before the carrier and `finish` after it.
 class Operands {
  public:
   Operands(const Parts& reads, const Parts& writes)
@@ -91,12 +90,12 @@ class Operands {
     list_parts(memory_, write_parts_, outputs_);
   }
 
-  // The carrier's stream for the GPU that the memory is on; none where it is on the host.
+  // The carrier's stream for the memory's GPU; none for host memory.
   const std::optional<Stream>& stream() const { return stream_; }
   const std::vector<const void*>& inputs() const { return inputs_; }
   const std::vector<void*>& outputs() const { return outputs_; }
 
-  // Copies results from the carrier's memory to the tensors, and notes in `work` what to wait for.
+  // Copies results from the carrier's memory to the tensors, and stores in `work` what to wait for.
   void finish(WorkState& work) {
     const std::optional<Stream>& on = stream_ ? stream_ : copying_;
     std::optional<StreamGuard> guard;
@@ -108,16 +107,16 @@ class Operands {
       work.gpu = on->device();
       work.issued = on->record_event();
     } else if (on) {
-      on->synchronize();  // nobody else waits for a host device's stream
+      on->synchronize();  // Work::wait waits for no host device's stream
     }
   }
 
-  // Lets go of all tensors. A GPU's memory is not freed before the stream has done with it. Later
-  // writes do not wait for that, since `Work::wait` has ordered them after the operation: they
-  // would wait for the stream's other operations, too.
+  // Releases all tensors. A GPU's memory is not freed before the stream has finished with it. Later
+  // writes need not wait for the stream, and so for its other operations: `Work::wait` has ordered
+  // them after this operation.
   void release() noexcept {
     if (stream_) {
-      // Without an event all that the stream will have been given stands for it.
+      // Without an event, the end of all the stream's work stands for it.
       std::optional<Event> end;
       (void)lockstep::detail::thrown_by([&] { end = stream_->record_event(); });
       for_storages([&](lockstep::detail::Storage& of) { of.keep_until(*stream_, end); });
@@ -127,8 +126,8 @@ class Operands {
     memory_.clear();
   }
 
-  // Adds owners that never let go, so that nothing frees the memory: the carrier may still use it,
-  // nobody knows for how long.
+  // Adds owners that are never destroyed, so that the memory is never freed: the carrier may use it
+  // for ever.
   void leak() const noexcept {
     for (const auto* tensors : {&reads_, &writes_, &memory_}) {
       for (const Tensor& tensor : *tensors) {
@@ -146,7 +145,7 @@ class Operands {
     }
   }
 
-  // Stages in the order of the stream: the host waits for nothing.
+  // Stages in stream order: the host does not wait.
   void stage_on(const Stream& stream, bool copies_lent) {
     for (const Event& event : ready_) stream.wait_event(event);
     const auto is_copied = [&](const Tensor& tensor) {
@@ -178,7 +177,7 @@ class Operands {
     }
   }
 
-  // The stream that copies are issued to: the current one may be one that callers compute on.
+  // The stream for copies, other than the current one, on which callers may compute.
   const Stream& copying(Device device) {
     if (!copying_) copying_ = pool_stream(device);
     return *copying_;
@@ -202,7 +201,7 @@ class Operands {
   std::size_t write_parts_;
   std::vector<Tensor> reads_;
   std::vector<Tensor> writes_;
-  std::vector<Tensor> memory_;  // where the carrier writes
+  std::vector<Tensor> memory_;  // that the carrier writes to
   std::vector<Event> ready_;
   std::optional<Stream> copying_;  // where there are copies to or from host memory
   std::optional<Stream> stream_;

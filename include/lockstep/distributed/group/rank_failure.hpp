@@ -13,11 +13,11 @@
 
 namespace lockstep::distributed {
 
-// Says which rank an exception comes from. What `run` throws derives from this and from the type
-// that the rank threw, or the nearest base of it that is made from a text alone: a type of
-// lockstep's, std::bad_alloc or one of <stdexcept>'s, or else Error. The rank's own exception is
-// nested within it. Without memory for all that, `run` throws the rank's own exception itself. The
-// constructor nests the exception that is being handled where it is called.
+// Says which rank an exception of `run` comes from. The exception derives from RankFailure and from
+// the type that the rank threw, or from the nearest base of that type that can be made from a text:
+// a type of lockstep's, std::bad_alloc or one of <stdexcept>'s, else Error. It nests the rank's own
+// exception. If there is no memory for it, `run` throws the rank's own exception. The constructor
+// nests the exception that is being handled.
 class RankFailure : public std::nested_exception {
  public:
   RankFailure(int rank, Device device) : rank_(rank), device_(device) {}
@@ -30,22 +30,22 @@ class RankFailure : public std::nested_exception {
   Device device_;
 };
 
-// Thrown on a rank that waits for another one which has ended or left the group. It is a
+// Thrown on a rank that waits for another one which has ended or left the group. It is only a
 // consequence: if the other rank has an error, `run` throws that.
 //
-// If an operation fails on one rank alone (no memory, an event, a copy on the way in or out), that
-// rank gets the original exception and has left the group: no collective of the group after it
-// takes place, on any rank, so that none meets an earlier one; what the rank had issued before and
-// what has not ended yet may fail, too. The others' operations that need it fail with a RankGone
-// that names it: among threads at once, over MPI within a moment, and with NCCL by the watchdog. So
-// does every collective that is issued on the group later, and among threads on groups that were
-// made from it. Messages between the other ranks go on, and so do the rank's other groups, except
-// that groups over NCCL that share a watchdog end together: those made from one another, and from
-// the group that carried their id. An error that all ranks are told within the operation leaves a
-// group of threads as it is: calls that do not match, or work that a GPU refuses, which is a
-// DeviceError on the other ranks that names the rank. A GPU that breaks after its share has been
-// issued is named by a DeviceError to whoever waits, on the host, for a GPU of the process whose
-// work rests on that.
+// A rank on which an operation fails alone (no memory, an event, a copy in or out) gets the
+// original exception and leaves the group. The others' operations that need it fail with a RankGone
+// that names it: among threads at once, over MPI within a moment, with NCCL by the watchdog. So
+// does every collective that is issued on the group later, on every rank, and among threads on
+// groups made from it. What the rank had issued before and what has not ended may fail, too.
+// Messages between other ranks go on, and so do the rank's other groups; only groups over NCCL that
+// share a watchdog end together: those made from one another, and from the group that carried their
+// id.
+//
+// A group of threads goes on after an error that all ranks are told within the operation: calls
+// that do not match, or work that a GPU refuses, which is a DeviceError on the other ranks that
+// names the rank. If a GPU breaks after its share was issued, whoever waits, on the host, for a GPU
+// whose work depends on it gets a DeviceError that names it.
 class RankGone : public Error {
  public:
   using Error::Error;
@@ -53,9 +53,9 @@ class RankGone : public Error {
 
 namespace detail {
 
-// A RankGone that needs no memory, for when there is none to say why a rank has gone or failed. It
-// begins as a copy of `spare`, which is made beforehand: no standard library allocates to copy an
-// exception, while some do for every text, even an empty one.
+// A RankGone that allocates nothing, for when there is no memory for a full text. It is copied from
+// `spare`, which is made beforehand: no standard library allocates to copy an exception, while some
+// do for every text, even an empty one.
 class RankGoneWithoutMemory final : public RankGone {
  public:
   RankGoneWithoutMemory(int rank, const RankGone& spare, const char* has = "gone") noexcept
@@ -70,8 +70,8 @@ class RankGoneWithoutMemory final : public RankGone {
   char text_[80];
 };
 
-// Throws the lowest rank's error, naming rank and device, with the others listed in its text. Does
-// nothing if no rank failed.
+// Throws the lowest rank's error, with rank, device and the other errors in its text. Does nothing
+// if no rank failed.
 void throw_first_failure(const std::vector<std::exception_ptr>& errors,
                          const std::vector<Device>& devices);
 

@@ -13,7 +13,7 @@
 
 namespace lockstep::distributed::detail {
 
-// The value of a variable as a number in [lowest, highest], if it is set.
+// The variable as a number in [lowest, highest]; nothing if it is not set.
 inline std::optional<int> number_in_environment(const char* variable, int lowest,
                                                 int highest = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
@@ -30,18 +30,18 @@ struct LaunchVariables {
   const char* rank;
   const char* world_size;
   const char* local_rank;
-  bool rank_without_size = false;  // a process that is not among others may have a rank
+  bool rank_without_size = false;  // a process that runs alone may have a rank
 };
 
 inline constexpr LaunchVariables kLaunchVariables[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    // Not SLURM_NTASKS, which a batch script's own process has as well, like SLURM_PROCID.
+    // Not SLURM_NTASKS, which the batch script itself has as well, like SLURM_PROCID.
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", true},
 };
 
-// The launcher's rank or world size is set without the other one.
+// Throws because only one of the launcher's rank and world size is set.
 [[noreturn]] inline void fail_incomplete(const LaunchVariables& names) {
   std::vector<const char*> all = {names.rank, names.world_size, names.local_rank};
   if (&names == kLaunchVariables) {  // torchrun's

@@ -43,8 +43,7 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
   const auto cores = lockstep::detail::affinity();
   const auto share = [&](std::size_t index) {
     const int rank = static_cast<int>(index);
-    // Destroyed after the rank has left: what it has issued may wait for ranks that wait for this
-    // one.
+    // Destroyed after the rank has left: its operations may wait for ranks that wait for this one.
     ProcessGroup group;
     const std::exception_ptr error = lockstep::detail::thrown_by([&] {
       const lockstep::detail::ThreadState::Scope state(caller);

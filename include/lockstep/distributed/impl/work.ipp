@@ -53,7 +53,7 @@ LOCKSTEP_INLINE Completion::Completion(Work& work) : state_(std::make_shared<Wor
 LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept {
   const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kSucceeded;
   if (const auto seen = error_.lock()) *seen = std::move(error);
-  // An exchange, since a store might become visible after the look for parked threads.
+  // An exchange: a store might become visible only after the check for parked threads.
   state_->ended.exchange(ended, std::memory_order_acq_rel);
   lockstep::detail::unpark_counted(state_->ended);
 }

@@ -5,8 +5,8 @@
 
 namespace lockstep::distributed {
 
-// Thrown if an address cannot be listened at, a host cannot be reached or a connection is lost;
-// names host and port.
+// Thrown if a port cannot be listened on, a host cannot be reached or a connection is lost; names
+// host and port.
 //
 // **Torch counterpart.** torch.distributed.DistNetworkError.
 class NetworkError : public Error {

@@ -37,12 +37,12 @@ inline std::string endpoint(const std::string& host, std::uint16_t port) {
 // The result of reading or writing without waiting.
 struct Transfer {
   std::size_t bytes = 0;
-  // 0, or why there will be no more, in errno's terms: ECONNRESET also for an orderly end of the
-  // other side.
+  // 0, or the errno that says why no more will come: ECONNRESET also if the other side has
+  // closed the connection.
   int error = 0;
 };
 
-// (On Linux EWOULDBLOCK is EAGAIN.)
+// On Linux EWOULDBLOCK is EAGAIN.
 
 // Reads what has come, without waiting.
 inline Transfer receive_some(const Descriptor& socket, std::span<char> into) {
@@ -66,7 +66,7 @@ inline Transfer send_some(const Descriptor& socket, std::string_view bytes) {
   }
 }
 
-// Has small messages sent at once (TCP_NODELAY).
+// Makes the system send small messages at once (TCP_NODELAY).
 inline void send_at_once(const Descriptor& socket) {
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -81,7 +81,7 @@ inline bool await(const Descriptor& socket, short events, const Deadline& deadli
   }
 }
 
-// Both return 0, or the reason in errno's terms: ETIMEDOUT at the deadline.
+// Both return 0 or an errno, which is ETIMEDOUT at the deadline.
 inline int send_all(const Descriptor& socket, std::string_view bytes, const Deadline& deadline) {
   while (!bytes.empty()) {
     const Transfer sent = send_some(socket, bytes);
@@ -103,7 +103,7 @@ inline int receive_all(const Descriptor& socket, std::span<char> into, const Dea
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// The addresses of a host. Empty, with the reason in `error`, if the name is not known. May take as
+// The addresses of a host; none, with the reason in `error`, if the name is unknown. May take as
 // long as the system's resolver does.
 inline Addresses resolve(const char* host, std::uint16_t port, std::string& error) {
   addrinfo hints{};
@@ -116,7 +116,7 @@ inline Addresses resolve(const char* host, std::uint16_t port, std::string& erro
   return {code == 0 ? found : nullptr, &::freeaddrinfo};
 }
 
-// A socket that does not block and that exec closes.
+// A non-blocking socket that exec closes.
 inline Descriptor open_socket(int family) {
   return Descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
@@ -126,8 +126,8 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens at `port` of every interface, by IPv6 and IPv4 where the machine has both; 0 lets the
-// system choose a port. A NetworkError where it cannot.
+// Listens on `port` of every interface, by IPv6 and IPv4 if the machine has both; 0 lets the system
+// choose a port. A NetworkError if it cannot.
 inline Listener listen_on(std::uint16_t port) {
   std::string reason;
   // An IPv6 socket accepts IPv4, too.
@@ -141,9 +141,9 @@ inline Listener listen_on(std::uint16_t port) {
         ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
       }
     }
-    sockaddr_storage any{};  // zeros: of every interface
+    sockaddr_storage any{};  // zeros: every interface
     any.ss_family = static_cast<sa_family_t>(family);
-    // Both kinds of address have the port there.
+    // The port is at the same place in both kinds of address.
     in_port_t& bound = reinterpret_cast<sockaddr_in&>(any).sin_port;
     bound = htons(port);
     auto* const address = reinterpret_cast<sockaddr*>(&any);
@@ -154,13 +154,13 @@ inline Listener listen_on(std::uint16_t port) {
       return {std::move(socket), ntohs(bound)};
     }
     reason = std::strerror(errno);
-    if (errno == EADDRINUSE) break;  // whoever has the port there would be reached first
+    if (errno == EADDRINUSE) break;  // by IPv4 too, clients might reach whoever has the port
   }
   lockstep::detail::fail<NetworkError>("cannot listen at port ", port, ": ", reason);
 }
 
-// True where a socket is its own other end: the system may choose the very port that is dialled as
-// the caller's own, if nobody listens there.
+// True if a socket is connected to itself: if nobody listens on the port that is dialled, the
+// system may choose that port as the caller's own.
 inline bool connected_to_itself(const Descriptor& socket) {
   sockaddr_storage here{};
   sockaddr_storage there{};
@@ -171,7 +171,7 @@ inline bool connected_to_itself(const Descriptor& socket) {
          size_here == size_there && std::memcmp(&here, &there, size_here) == 0;
 }
 
-// Tries once to connect. Returns 0, or the reason in errno's terms.
+// Tries once to connect. Returns 0 or an errno.
 inline int connect_once(const Descriptor& socket, const addrinfo& address,
                         const Deadline& deadline) {
   if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
@@ -185,14 +185,14 @@ inline int connect_once(const Descriptor& socket, const addrinfo& address,
   return connected_to_itself(socket) ? ECONNREFUSED : 0;
 }
 
-// For how long `connect_to` tries again.
+// How long `connect_to` keeps trying.
 enum class ConnectAttempts {
   once,
-  until_refused,   // the other side has been there: if nobody is at its port, it has ended
-  until_deadline,  // the other side may not have been started yet, or its name not be known
+  until_refused,   // the other side has listened: if nobody does now, it has ended
+  until_deadline,  // the other side may not have started yet, or its name not be known
 };
 
-// Connects to the first of the host's addresses that answers. A NetworkError where none does.
+// Connects to the first of the host's addresses that answers. A NetworkError if none does.
 inline Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
                              ConnectAttempts attempts = ConnectAttempts::until_deadline) {
   constexpr std::chrono::milliseconds kLongestAttempt{10000};
@@ -201,7 +201,7 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
   bool refused = false;
   for (Pause pause(kLongestPause);; pause(deadline)) {
     const Addresses addresses = resolve(host.c_str(), port, reason);
-    bool listens_not = false;
+    bool nobody_listens = false;
     bool other = false;
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       Descriptor socket = open_socket(address->ai_family);
@@ -212,13 +212,13 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
         send_at_once(socket);
         return socket;
       }
-      // There is no way from this machine to such an address: another one says more.
+      // This machine has no route to such an address: another one's error says more.
       const bool no_way = error == EADDRNOTAVAIL || error == ENETUNREACH || error == EAFNOSUPPORT;
-      if (!no_way || !(listens_not || other)) reason = std::strerror(error);
-      listens_not = listens_not || error == ECONNREFUSED;
+      if (!no_way || !(nobody_listens || other)) reason = std::strerror(error);
+      nobody_listens = nobody_listens || error == ECONNREFUSED;
       other = other || !(no_way || error == ECONNREFUSED);
     }
-    refused = listens_not && !other;
+    refused = nobody_listens && !other;
     if (attempts == ConnectAttempts::once ||
         (attempts == ConnectAttempts::until_refused && refused) || deadline.passed())
       break;

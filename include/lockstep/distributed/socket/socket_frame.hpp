@@ -15,13 +15,13 @@
 
 namespace lockstep::distributed::detail {
 
-// Thrown for bytes that are no frame, or not the frame that belongs there.
+// Thrown for bytes that are no frame, or not the expected one.
 class BadFrame : public NetworkError {
  public:
   using NetworkError::NetworkError;
 };
 
-// A frame is a length in four bytes, followed by as many; all numbers are little-endian.
+// A frame is a length in four bytes, followed by that many bytes. All numbers are little-endian.
 class FrameWriter {
  public:
   template <class Kind>
@@ -55,7 +55,7 @@ class FrameWriter {
   std::string bytes_;
 };
 
-// Reads what a FrameWriter wrote, without its length. Throws BadFrame where there is less.
+// Reads what a FrameWriter wrote, after its length. Throws BadFrame if the frame ends early.
 class FrameReader {
  public:
   explicit FrameReader(std::string_view frame) : rest_(frame) {}
@@ -71,7 +71,7 @@ class FrameReader {
   }
   std::string text() { return std::string(next(number<std::uint32_t>())); }
 
-  // Reads a number of elements; throws if the frame has fewer bytes left than that.
+  // Reads a number of elements; throws if fewer bytes than that are left.
   std::size_t count() {
     const std::size_t count = number<std::uint32_t>();
     check<BadFrame>(count <= rest_.size(), "a frame of ", count, " elements ends early");
@@ -90,9 +90,9 @@ class FrameReader {
   std::string_view rest_;
 };
 
-// Takes a whole frame off the front of `bytes`, from `at` on; nothing if it has not all come.
-// Throws BadFrame for one of more than `most` bytes, so that no peer can make this process wait
-// for, or keep, that much.
+// Returns the frame of `bytes` that begins at `at`, and moves `at` past it; nothing if the frame is
+// incomplete. Throws BadFrame for one of more than `most` bytes, so that no peer can make this
+// process wait for, or keep, that much.
 inline std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
                                                   std::size_t most) {
   const std::string_view rest = bytes.substr(at);

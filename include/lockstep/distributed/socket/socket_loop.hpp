@@ -35,15 +35,15 @@ class Connection {
  public:
   Connection(Descriptor socket, std::size_t most) : socket_(std::move(socket)), most_(most) {}
 
-  // Another loop's connection, or a later one, may have the same.
+  // Unique among the loop's present connections.
   int id() const { return socket_.get(); }
 
-  // The longest frame that the other side may send from here on.
+  // The longest frame that the other side may send.
   std::size_t most() const { return most_; }
   void set_most(std::size_t most) { most_ = most; }
 
   // Queues a frame, which is sent when the other side has room. If it cannot be sent, the
-  // connection ends, which reading tells to both sides.
+  // connection ends, as reading it tells both sides.
   void send(std::string frame) {
     if (out_.empty()) {
       out_ = std::move(frame);
@@ -54,14 +54,14 @@ class Connection {
   }
   bool is_sending() const { return !out_.empty(); }
 
-  // Ends the connection when all has been sent.
+  // Ends the connection once everything is sent.
   void close() { closing_ = true; }
 
  private:
   friend class SocketLoop;
 
-  // With this much unsent nothing is read from the connection: who takes no answers may not ask
-  // more.
+  // With this much unsent nothing is read from the connection: a peer that takes no answers may not
+  // ask more.
   static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
   short events() const {
@@ -85,9 +85,9 @@ class Connection {
     out_.erase(0, sent);
   }
 
-  // Reads a bounded part of what has come, so that no connection keeps the thread from the others.
-  // Where `events`, poll's, say that nothing more comes, it reads all: whoever has ended has ended
-  // in this pass, and not after it, however much it had sent.
+  // Reads a bounded amount, so that no connection keeps the thread from the others. If `events`,
+  // poll's, say that the other side has ended, it reads everything, so that the end is noticed in
+  // this pass, however much was sent.
   void receive(short events) {
     std::array<char, std::size_t{1} << 16> part;
     const bool all = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -103,25 +103,25 @@ class Connection {
   std::size_t most_;
   std::string in_;
   std::string out_;
-  int ended_ = 0;  // why nothing more comes, in errno's terms
+  int ended_ = 0;  // the errno that says why nothing more comes
   bool closing_ = false;
 };
 
-// Serves connections in a thread of its own: waits for all of them at once, takes their frames, and
-// sends.
+// Serves connections in a thread of its own: waits for all of them at once, receives their frames,
+// and sends.
 //
-// Threads: any thread calls `wake`, one that is not the loop's `join`; the rest belongs to the
-// loop's thread, and before it starts, to whoever starts it.
+// Threads: any thread may call `wake`, and any but the loop's `join`. The rest belongs to the
+// loop's thread, and before it starts to whoever starts it.
 class SocketLoop {
  public:
-  // Frames of at most `most` bytes are taken.
+  // Accepts frames of at most `most` bytes.
   explicit SocketLoop(std::size_t most)
       : most_(most), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     lockstep::detail::check_not_forked();
     check<NetworkError>(!!wake_, "cannot make an eventfd: ", std::strerror(errno));
   }
 
-  // Accepts, from here on, whoever connects. Returns the port: see listen_on.
+  // Starts to accept connections, and returns the port: see listen_on.
   std::uint16_t listen(std::uint16_t port) {
     Listener listener = listen_on(port);
     listener_ = std::move(listener.socket);
@@ -139,17 +139,17 @@ class SocketLoop {
 
   void wake() noexcept {
     const std::uint64_t one = 1;
-    // Can only fail if the counter is full, and then the thread wakes up anyway.
+    // Fails only if the counter is full, and then the thread wakes up anyway.
     [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
   }
 
   // Starts the thread, which serves until `join`. It calls
   //   handler.on_frame(connection, frame)     a BadFrame from it ends the connection
-  //   handler.on_end(connection, reason)      nothing more comes from it; it is removed afterwards
-  //   handler.on_pass()                       after all that has come, and after a wake
+  //   handler.on_end(connection, reason)      it has ended; it is removed afterwards
+  //   handler.on_pass()                       after all frames that have come, and after a wake
   //   handler.on_tick()                       after that, every `tick`
   //   handler.on_stop()                       at the end; it may call `finish`
-  //   handler.on_failure(error)               if any of this throws: the connections have gone
+  //   handler.on_failure(error)               if any of this throws; the connections are closed
   // The handler may send to any connection, but neither add nor remove any.
   template <class Handler>
   void start(Handler& handler, std::chrono::milliseconds tick = std::chrono::hours(1)) {
@@ -166,8 +166,8 @@ class SocketLoop {
     thread_ = lockstep::detail::start_thread("no thread for sockets", serve);
   }
 
-  // Ends the thread; what the handler's destructor begins with. In a forked child, where there is
-  // no such thread, it only lets go of it.
+  // Ends the thread. The handler's destructor must begin with it. In a forked child, which has no
+  // such thread, it only lets go of it.
   void join() {
     if (!thread_.joinable()) return;
     if (lockstep::detail::forked()) return thread_.detach();
@@ -176,9 +176,8 @@ class SocketLoop {
     thread_.join();
   }
 
-  // Ends all connections: sends what is left, tells the other sides that no more comes, and waits
-  // until they end, too, since a reset connection would lose what was sent. Returns by the
-  // deadline.
+  // Ends all connections: sends what is left, shuts down its side, and waits until the others end
+  // as well, since a reset connection would lose what was sent. Returns by the deadline.
   void finish(const Deadline& deadline) {
     listener_.reset();
     std::array<char, 4096> ignored;
@@ -201,11 +200,11 @@ class SocketLoop {
   }
 
  private:
-  // For so many milliseconds nobody is accepted when the process has no descriptor left.
+  // How many milliseconds to wait before accepting again when the process has no descriptor left.
   static constexpr int kExhaustedPause = 100;
 
-  // Waits until there is something to do. Accepts, and leaves in `polled_` what each connection can
-  // do.
+  // Waits until there is something to do. Accepts connections, and leaves in `polled_` what each
+  // connection can do.
   void wait(int timeout) {
     polled_.clear();
     polled_.push_back({wake_.get(), POLLIN, 0});

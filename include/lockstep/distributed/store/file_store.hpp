@@ -16,21 +16,20 @@ namespace detail {
 class StoreFile;
 }  // namespace detail
 
-// A store for the processes of one machine: a file that all of them name, to which each change is
-// appended.
+// A store for the processes of one machine: a file that all of them name. Each change is appended
+// to it.
 //
 // With `num_workers`, the same in all processes, the last worker that destroys its FileStore
-// removes the file. If one more comes, that is a StoreError: most likely a run that was killed has
+// removes the file, and one worker too many is a StoreError: most likely a run that was killed has
 // left the file behind. With 0 nobody removes the file, and it must not exist before the first
-// process comes.
+// process opens it.
 //
-// A process that is killed at any moment leaves the store usable for the others: the system takes
-// its lock away, and a change that it had not written wholly is dropped.
+// A process may be killed at any moment and leaves the store usable: the system releases its lock,
+// and a change that it had not written completely is dropped.
 //
 // **Torch counterpart.** torch.distributed.FileStore.
 // **Threads and exceptions.** As Store; a ValueError for a negative `num_workers`. Each process
-// makes its own. The lock is flock's, so the file may be on NFS where that has been set up for
-// locks.
+// makes its own. The lock is flock's, so on NFS the file needs a mount that supports locks.
 class FileStore final : public Store {
  public:
   explicit FileStore(const std::filesystem::path& path, int num_workers = 0,

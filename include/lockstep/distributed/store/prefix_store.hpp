@@ -10,16 +10,15 @@
 
 namespace lockstep::distributed {
 
-// A view of another store, which keeps each key there as "prefix/key".
+// A view of another store, in which each key has the name "prefix/key".
 //
-// Its time limit is its own. It begins with the other store's, and what sets either of them later
-// leaves the other as it is: of several views of one store, each waits as long as it was told to.
-// `num_keys` counts those of the whole store, as torch's does.
+// It has a time limit of its own, which begins as the other store's: several views of one store may
+// wait for different times. `num_keys` counts the keys of the whole store, as torch's does.
 //
-// **Torch counterpart.** torch.distributed.PrefixStore, whose set_timeout sets the other store's
-// time limit, and so that of all views of it.
-// **Threads and exceptions.** As the other store's; a ValueError for a null one, and for a key that
-// is too long together with the prefix.
+// **Torch counterpart.** torch.distributed.PrefixStore, whose set_timeout sets the time limit of
+// the other store and all its views.
+// **Threads and exceptions.** As the other store; a ValueError if that is null, and for a key that
+// is too long with the prefix.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::string prefix, std::shared_ptr<Store> store);

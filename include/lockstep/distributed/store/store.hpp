@@ -20,8 +20,7 @@ namespace detail {
 class Deadline;
 }  // namespace detail
 
-// Thrown if a key does not come within the time limit or a store cannot be used any more; names the
-// store and the keys.
+// Thrown if a key is not set within the time limit or a store fails; names the store and the keys.
 //
 // **Torch counterpart.** torch.distributed.DistStoreError.
 class StoreError : public Error {
@@ -29,19 +28,19 @@ class StoreError : public Error {
   using Error::Error;
 };
 
-// Keys and values that all ranks share. Ranks leave there for each other what they need to connect,
-// such as an address. It is no means of transport: keys are up to 8 KiB long, values up to 8 MiB.
-// Values are any bytes.
+// Keys and values that all ranks share. Ranks use it to tell each other what they need to connect,
+// such as an address; it is not made for transporting data. Values are any bytes; keys are up to 8
+// KiB long, values up to 8 MiB.
 //
-// HashStore serves the threads of a process, FileStore the processes of a machine, TCPStore those
-// of several; PrefixStore keeps users of one store apart.
+// HashStore is for the threads of a process, FileStore for the processes of a machine, TCPStore for
+// those of several; PrefixStore keeps users of one store apart.
 //
 // **Torch counterpart.** torch.distributed.Store.
-// **Threads and exceptions.** Any thread may call any member, also while others wait. A call that
-// cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
-// file that cannot be used. A ValueError for a key or value that is too long, for a negative time
-// limit, and for `add` to a value that is no number, or where the sum takes more than 64 bits. In a
-// child that is forked later, any call is an Error.
+// **Threads and exceptions.** Any thread may call any member, even while others wait. A StoreError
+// for a call that does not succeed within the time limit, a lost connection and an unusable file. A
+// ValueError for a key or value that is too long, for a negative time limit, and for `add` to a
+// value that is no number or would exceed 64 bits. In a child that is forked later, any call is an
+// Error.
 class Store : lockstep::detail::NonCopyable {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
@@ -51,19 +50,19 @@ class Store : lockstep::detail::NonCopyable {
   explicit Store(std::chrono::milliseconds timeout = kDefaultTimeout);
   virtual ~Store() = default;
 
-  // The time limit of calls that are not given one.
+  // The time limit of calls without one of their own.
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
   void set_timeout(std::chrono::milliseconds timeout);
 
-  // Gives the key its value, whether it had one or not.
+  // Sets the key's value, whether it had one or not.
   void set(const std::string& key, const std::string& value);
 
-  // The key's value; waits until it has one.
+  // Returns the key's value; waits until it has one.
   std::string get(const std::string& key) { return get(key, timeout()); }
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
 
-  // Adds to a number, which is kept as decimal text and is 0 for a key without value, and returns
-  // the sum. No two ranks get the same one if they add 1: this is how they count.
+  // Adds to a number, kept as decimal text and 0 for a key without value, and returns the sum. If
+  // ranks add 1, each gets another sum: this is how they count.
   std::int64_t add(const std::string& key, std::int64_t amount);
 
   // Waits until all keys have values.
@@ -73,7 +72,7 @@ class Store : lockstep::detail::NonCopyable {
   // True if all keys have values.
   bool check(std::span<const std::string> keys);
 
-  // Takes the key's value away; true if it had one.
+  // Removes the key and its value; true if it had one.
   bool delete_key(const std::string& key);
 
   // How many keys have values.
@@ -83,8 +82,8 @@ class Store : lockstep::detail::NonCopyable {
   virtual std::string name() const = 0;
 
  private:
-  // Does what the call asks for, and returns or throws by the deadline; nothing if the keys that it
-  // waits for have not come by then. The call has been checked.
+  // Runs a call that has been checked, and returns or throws by the deadline; nothing if the keys
+  // that it waits for have no values by then.
   virtual std::optional<detail::StoreAnswer> answer(const detail::StoreCall& call,
                                                     const detail::Deadline& deadline) = 0;
 
@@ -92,9 +91,9 @@ class Store : lockstep::detail::NonCopyable {
                                        std::chrono::milliseconds timeout);
   static void check_key(const std::string& key);
 
-  friend class PrefixStore;  // which hands its calls on with their deadlines
+  friend class PrefixStore;  // passes its calls on with their deadlines
 
-  // Any thread reads it. It publishes nothing else, so relaxed order is enough.
+  // Any thread reads it; it publishes nothing else, so relaxed order is enough.
   std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
 };
 

@@ -13,18 +13,18 @@ namespace lockstep::distributed::detail {
 
 class FrameReader;
 
-// What is asked of a store; hello and cancel only of a TCPStore's server, and join and leave are
-// noted only in a FileStore's file.
+// What is asked of a store. Only a TCPStore's server gets hello and cancel; only a FileStore's file
+// holds join and leave.
 enum class StoreRequest { hello, set, get, wait, check, add, erase, count, cancel, join, leave };
 
 // A call of a Store's member.
 struct StoreCall {
   StoreRequest request;
-  std::vector<std::string> keys = {};  // one, but any number of wait and check, and none of count
-  std::string value = {};              // of set
-  std::int64_t amount = 0;             // of add
+  std::vector<std::string> keys = {};  // one; for wait and check any number, for count none
+  std::string value = {};              // for set
+  std::int64_t amount = 0;             // for add
 
-  // True if the answer comes when all keys have values.
+  // True if the answer waits until all keys have values.
   bool waits() const { return request == StoreRequest::get || request == StoreRequest::wait; }
   bool changes() const {
     return request == StoreRequest::set || request == StoreRequest::add ||
@@ -32,14 +32,14 @@ struct StoreCall {
   }
 };
 
-// A call as a frame: its request, and the rest of it, which `read_call` reads. Throws BadFrame for
-// what is no call.
+// A call as a frame. `read_call` reads what follows the request, and throws BadFrame for what is no
+// call.
 std::string frame_of(const StoreCall& call);
 StoreCall read_call(StoreRequest request, FrameReader& reader);
 
 struct StoreAnswer {
-  std::string value = {};   // of get
-  std::int64_t number = 0;  // of add and count; 0 or 1 of check and erase
+  std::string value = {};   // for get
+  std::int64_t number = 0;  // for add and count; 0 or 1 for check and erase
 };
 
 // The keys and values of a store. One thread at a time.
@@ -47,11 +47,11 @@ class StoreValues {
  public:
   bool has_all(std::span<const std::string> keys) const;
 
-  // Does what the call asks for. If it waits for keys, they are there. A ValueError for `add` to
-  // what is no number, or if the sum does not fit.
+  // Runs the call. Keys that it waits for have values. A ValueError for `add` to what is no number,
+  // or if the sum does not fit.
   StoreAnswer answer(const StoreCall& call);
 
-  // What the key's number becomes if `amount` is added. Throws as `answer`.
+  // The key's number plus `amount`. Throws like `answer`.
   std::int64_t sum(const std::string& key, std::int64_t amount) const;
 
  private:

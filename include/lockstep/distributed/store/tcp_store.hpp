@@ -18,27 +18,26 @@ class TCPStoreClient;
 }  // namespace detail
 
 struct TCPStoreOptions {
-  // The server's port, which torchrun gives as MASTER_PORT. On the server, 0 lets the system choose
-  // one.
+  // The server's port, torchrun's MASTER_PORT. On the server, 0 lets the system choose one.
   std::uint16_t port = 29500;
-  // One process, the one on the host that all others name, keeps the values for all.
+  // True in the one process that keeps the values; it is on the host that all name.
   bool is_server = false;
   // The time limit for connecting, and for each call.
   std::chrono::milliseconds timeout = Store::kDefaultTimeout;
 };
 
-// A store for processes on any machines: one of them keeps the values, in a thread of its own, the
-// others ask it by TCP.
+// A store for processes on any machines. One of them keeps the values, in a thread of its own; the
+// others ask it over TCP.
 //
-// A client may start before the server. The server's process must not end before the others are
-// done with the store: their calls are errors then. Whoever reaches the port may read and write, so
-// use it in a network that you trust.
+// A client may start before the server. The server's process must outlive the others' use of the
+// store: their calls fail after it. Anyone who can reach the port can read and write, so use it
+// only in a network that you trust.
 //
 // **Torch counterpart.** torch.distributed.TCPStore.
 // **Threads and exceptions.** As Store; each call that waits has a connection of its own. A server
-// that cannot be reached is a NetworkError. One that does not answer a call is given five seconds
-// more than the call's time limit, which is for what it waits for. A ValueError also for the keys
-// of one call where they are longer together than a key and a value may be.
+// that cannot be reached is a NetworkError. It gets at least five seconds to answer, even if the
+// call's time limit, which is for the keys, is shorter. A ValueError also if the keys of one call
+// are together longer than a key and a value may be.
 // **Example.**
 //
 //     TCPStore store(master_addr, {.port = 29500, .is_server = rank == 0});

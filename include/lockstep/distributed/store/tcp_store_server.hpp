@@ -19,11 +19,12 @@
 
 namespace lockstep::distributed::detail {
 
-// What a client says to the server: `hello` with kStoreGreeting, which comes first on each
-// connection, then calls (frame_of). `get` and `wait` are answered when all their keys are there,
-// however long that takes, or with `late` at a `cancel`, which has no answer of its own.
+// A client sends `hello` with kStoreGreeting first on each connection, then calls (frame_of). `get`
+// and `wait` are answered when all their keys have values, however long that takes, or with `late`
+// at a `cancel`, which has no answer of its own.
 //
-// An answer is a state; after it the value and the number if it is `done`, a text if `invalid`.
+// An answer is one of these, followed by the value and the number for `done`, and by a text for
+// `invalid`.
 enum class StoreReply : std::uint8_t { done, invalid, late };
 
 inline constexpr std::string_view kStoreGreeting = "lockstep store 1";
@@ -31,8 +32,8 @@ inline constexpr std::size_t kMaxStoreFrame = Store::kMaxKey + Store::kMaxValue 
 
 // The side of a TCPStore that keeps the values.
 //
-// Whoever connects and does not speak the protocol is disconnected, and harms nobody else. There is
-// no secrecy: whoever can reach the port may read and write.
+// It disconnects whoever does not speak the protocol. There is no access control: whoever can reach
+// the port may read and write.
 //
 // Threads: the loop's thread serves all clients and owns everything; it ends in the destructor.
 class TCPStoreServer : lockstep::detail::NonCopyable {
@@ -89,17 +90,17 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
     connection.send(FrameWriter(StoreReply::done).text(answer.value).number(answer.number).take());
   }
 
-  // Answers the calls whose keys have all come. Called at each change: the next call may delete
-  // them.
+  // Answers the calls whose keys all have values now. Called at each change, since the next call
+  // may delete them.
   void answer_waiting() {
     std::erase_if(waiting_, [this](const Waiting& waiting) {
       if (!values_.has_all(waiting.call.keys)) return false;
-      answer(*loop_.find(waiting.connection), waiting.call);  // `on_end` forgets what waits
+      answer(*loop_.find(waiting.connection), waiting.call);  // else `on_end` has dropped it
       return true;
     });
   }
 
-  // Drops what the connection waits for, and returns how many calls that were.
+  // Drops what the connection waits for, and returns the number of calls.
   std::size_t forget(const Connection& connection) {
     return std::erase_if(
         waiting_, [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
@@ -109,7 +110,7 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
   void on_pass() {}
   void on_tick() {}
   void on_stop() {}
-  // Out of memory: the clients find their connections closed.
+  // Out of memory: the clients' connections are closed.
   void on_failure(const std::exception&) {}
 
   SocketLoop loop_;

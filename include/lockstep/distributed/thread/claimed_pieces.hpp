@@ -10,13 +10,13 @@
 
 namespace lockstep::distributed::detail {
 
-// Work that the ranks of a world of threads share after a meeting, in pieces: each rank takes the
-// next piece that nobody has taken. So the last rank to arrive, which is running already, does not
-// wait for the others to wake up: they take what it has left, or find that all is done.
+// Work that the ranks of a world of threads share after a meeting. It is divided into pieces, and
+// each rank takes the next free one. So the last rank to arrive, which is running already, need not
+// wait for the others to wake up: they take what it has left.
 //
-// Threads: one rank calls `reset` before the meeting, when all ranks have returned from the last
-// `run`; every rank calls `run` after it. What each piece writes is visible to all ranks when they
-// return.
+// Threads: one rank calls `reset` before the meeting, after all ranks have returned from the last
+// `run`; every rank calls `run` after it. When that returns, what each piece wrote is visible to
+// all ranks.
 class ClaimedPieces {
  public:
   void reset() noexcept {
@@ -25,11 +25,11 @@ class ClaimedPieces {
   }
 
   // Calls piece(i) for each i below `count` that no other rank has taken, and returns when all
-  // pieces have ended. `count` is at least 1 and the same on all ranks. No piece throws or waits
-  // for another.
+  // pieces have ended. `count` is at least 1 and the same on all ranks. A piece neither throws nor
+  // waits for another.
   template <class Piece>
   void run(std::uint32_t count, const Piece& piece) noexcept {
-    // A claim orders nothing: what pieces read was published by the meeting.
+    // Relaxed is enough: the meeting has published what pieces read.
     for (std::uint32_t i = claim(); i < count; i = claim()) {
       piece(static_cast<std::size_t>(i));
       if (ended_.fetch_add(1, std::memory_order_acq_rel) + 1 == count)

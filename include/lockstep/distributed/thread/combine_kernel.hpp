@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <type_traits>
 
-// How two ranks' elements become one, on hosts and on GPUs.
+// How two ranks' elements are combined, on hosts and on GPUs.
 namespace lockstep::distributed::detail {
 
 using lockstep::detail::is_half;
@@ -19,7 +19,7 @@ using lockstep::detail::is_half;
 template <class T>
 using Wide = std::conditional_t<is_half<T>, float, T>;
 
-// (Integers are added and multiplied as unsigned ones: overflow wraps around.)
+// Integers wrap around on overflow.
 template <class T, ReduceOp Op>
 LOCKSTEP_HD T combine_two(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {

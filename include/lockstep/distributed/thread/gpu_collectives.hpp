@@ -12,27 +12,25 @@
 
 namespace lockstep::distributed::detail {
 
-// What one rank of a collective on GPUs brings: a stream of its GPU, and memory there.
+// One rank's part of a collective on GPUs: a stream of its GPU, and memory there.
 struct GpuPart {
   Stream stream;
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
 };
 
-// A collective on GPUs: parts[r] is rank r's, with the inputs and outputs that are listed at
-// Carrier.
+// A collective on GPUs: parts[r] is rank r's, with the inputs and outputs that Carrier lists.
 struct GpuCall {
   Call call;
   std::vector<GpuPart> parts;
 };
 
-// A library that knows how the GPUs of a process are connected, and runs collectives on all of a
-// set at once: those of DataParallel, and of a world of threads. Where none serves a set, the
-// caller uses copies and additions.
+// A library that runs collectives on all GPUs of a set at once, knowing how they are connected.
+// DataParallel and worlds of threads use it, and fall back to copies and additions where it does
+// not serve a set.
 //
-// A call names one stream for each device. It is work of all these streams: on each it comes after
-// what was issued there before, and what is issued there later comes after it. The caller is not
-// blocked, except by the first call for a set of devices.
+// A call has one stream for each device and is work of all of them, in stream order. It does not
+// block the caller, except the first one for a set of devices.
 //
 // Threads: every member may be called from any thread. Objects live until the process ends.
 class GpuCollectives : lockstep::detail::NonCopyable {
@@ -42,11 +40,11 @@ class GpuCollectives : lockstep::detail::NonCopyable {
   // True if `run` takes these devices, which exist, in this order.
   virtual bool serves(std::span<const Device> devices) = 0;
 
-  // Makes some collectives, at least one, together. They are of the same streams.
+  // Issues one or more collectives together, all on the same streams.
   virtual void run(std::span<const GpuCall> calls) = 0;
 };
 
-// lockstep/nccl.hpp puts its collectives here before `main`.
+// lockstep/nccl.hpp stores its collectives here before `main`.
 inline constinit std::atomic<GpuCollectives*> nccl_collectives{nullptr};
 
 // The collectives that serve a set of devices; null if none do.

@@ -7,9 +7,8 @@
 #include <chrono>
 #include <thread>
 
-// What is asked of a rank's stream, or of an event on it, once a call has failed. The answers are
-// those of a query: a synchronisation would also throw what the program is to be told of when it
-// reads results, such as that some are lost.
+// Questions to a rank's stream, or to an event on it, after a call has failed. They use queries: a
+// synchronisation would also throw what the program is to be told when it reads results.
 namespace lockstep::distributed::detail {
 
 // True if the GPU has failed.
@@ -22,7 +21,7 @@ bool has_failed(const Asked& asked) noexcept {
   return !lockstep::detail::is_known(ask);
 }
 
-// Blocks until the work has ended. False if the GPU has failed: nobody knows then whether it has.
+// Blocks until the work has ended. False if the GPU has failed, so that nobody knows.
 template <class Asked>
 bool await_end(const Asked& asked) noexcept {
   return lockstep::detail::is_known([&] {

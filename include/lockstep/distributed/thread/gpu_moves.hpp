@@ -33,24 +33,24 @@ class GpuMoves {
         ranks_(world.gpus().size()),
         call_(call) {}
 
-  // Issues the rank's share. Called before the parting: an error is kept, so that all ranks come to
-  // it.
+  // Issues the rank's share. Called before the parting; keeps an error, so that all ranks reach the
+  // parting.
   void issue() noexcept {
     error_ = lockstep::detail::thrown_by([&] {
       if (call_.count > 0) start();
     });
     const std::exception_ptr unmarked =
         lockstep::detail::thrown_by([&] { side(own_).done = stream().record_event(); });
-    // Without an event only the host can wait for what has been issued.
+    // Without an event only the host can wait for the share.
     if (unmarked && !await_end(stream())) side(own_).hangs = true;
     if (!error_) error_ = unmarked;
     if (error_) side(own_).failure = lockstep::detail::described(error_);
   }
 
-  // Has the rank's stream wait for what the others have issued. Called after the parting. If the
-  // stream cannot wait for another rank, the host does, and the error is thrown, which names that
-  // rank if its GPU has failed. Sets `in_use` if the host cannot, either: that GPU may use this
-  // rank's memory for ever.
+  // Makes the rank's stream wait for the others' shares. Called after the parting. If the stream
+  // cannot wait for another rank, the host does, and the error is thrown, which names that rank if
+  // its GPU has failed. Sets `in_use` if the host cannot wait either: that GPU may use this rank's
+  // memory for ever.
   void await_others(bool& in_use) const {
     std::exception_ptr error;
     if (side(own_).hangs) error = error_;
@@ -64,7 +64,7 @@ class GpuMoves {
     if (error) std::rethrow_exception(error);
   }
 
-  // Throws this rank's error, or else a DeviceError that names the first rank that has failed.
+  // Throws this rank's error, else a DeviceError that names the first rank that has failed.
   void check() const {
     if (error_) std::rethrow_exception(error_);
     for (std::size_t r = 0; r < ranks_; ++r) {
@@ -92,7 +92,7 @@ class GpuMoves {
     move();
   }
 
-  // Has the rank's stream wait for an event on rank r's.
+  // Makes the rank's stream wait for an event on rank r's.
   void wait_for(std::size_t r, const Event& event) const {
     try {
       stream().wait_event(event);
@@ -108,8 +108,8 @@ class GpuMoves {
                                         side(r).stream.device(), ": ", cause.text());
   }
 
-  // What serves all ranks' devices, or null; the same on all ranks. Null also if a rank brings
-  // memory of another GPU than its own.
+  // What serves all ranks' devices; the same on all ranks. Null if nothing does, or if a rank's
+  // memory is on another GPU than its own.
   GpuCollectives* serving() const {
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (side(r).stream.device() != world_.gpus()[r]) return nullptr;
@@ -117,7 +117,7 @@ class GpuMoves {
     return side(0).serves;
   }
 
-  // Part i of what a rank reads, and of what it writes.
+  // The i-th part that rank r reads, and that it writes.
   GpuMemory input(std::size_t r, std::size_t i) const {
     return {side(r).stream.device(), const_cast<void*>(slot(r).inputs[i])};
   }
@@ -147,7 +147,7 @@ class GpuMoves {
         });
   }
 
-  // Writes the elements [begin, end) of the sum of all ranks' parts to the outputs.
+  // Writes elements [begin, end) of the sum of all ranks' parts to the outputs.
   void add_up(std::size_t part, std::span<const GpuMemory> outputs, std::size_t begin,
               std::size_t end) const {
     std::vector<GpuMemory> inputs;

@@ -41,15 +41,15 @@ struct Departure {
   }
 };
 
-// Messages between the ranks of a world of threads that only one side has called for yet. The side
-// that calls second copies from the sender's memory to the receiver's and tells both.
+// Messages between the ranks of a world of threads of which only one side has called yet. The side
+// that calls second copies from the sender's memory to the receiver's and notifies both.
 //
-// Threads: `mutex_` guards everything. Copies are made and `done` is called outside of it, by the
-// thread that comes second or that leaves.
+// Threads: `mutex_` guards everything. The thread that comes second, or that leaves, copies and
+// calls `done` without it.
 class Mailbox {
  public:
   explicit Mailbox(std::size_t size) : departures_(size) {}
-  // The last rank lets go of its group: what is still posted ends.
+  // The last rank has released its group: messages that are still posted fail.
   ~Mailbox() {
     for (const Posted& posted : posted_) {
       posted.done(lockstep::detail::thrown_by([&] {
@@ -59,7 +59,7 @@ class Mailbox {
     }
   }
 
-  // The message of `rank`. With a stream the memory is on its GPU; the copy is work of the
+  // Posts a message of `rank`. With a stream the memory is on its GPU; the copy is work of the
   // receiver's stream, and the sender's waits for it.
   void post(int rank, const Message& message, void* data, Done done, const Stream* stream) {
     Posted mine{rank, message, data, std::move(done), {}};
@@ -88,9 +88,8 @@ class Mailbox {
     deliver(message.sends ? mine : other, message.sends ? other : mine, rank);
   }
 
-  // `rank` posts no more messages. Those that others have posted to it or await from it fail and
-  // say why; its own may still be taken. Allocates only the errors, and does without the memory for
-  // them.
+  // `rank` posts no more messages. Messages from and to it that others have posted fail and say
+  // why; its own may still be taken. Works without memory, which only the errors' texts need.
   void leave(int rank, const Departure& why) noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -113,7 +112,7 @@ class Mailbox {
  private:
   struct GpuSide {
     Stream stream;
-    Event ready;  // the memory may be used
+    Event ready;  // from here on the memory may be used
   };
   struct Posted {
     int rank;
@@ -125,7 +124,7 @@ class Mailbox {
 
   Departure& departure(int rank) { return departures_[static_cast<std::size_t>(rank)]; }
 
-  // This thread holds no reference to an exception when `done` is called.
+  // Passes its only reference to the exception on to `done`.
   void fail_gone(const Posted& posted, const Departure& why) const noexcept {
     std::exception_ptr error;
     try {
@@ -136,7 +135,7 @@ class Mailbox {
     posted.done(std::move(error));
   }
 
-  // Copies, and tells both sides. Called by the thread of `rank`, one of the two.
+  // Copies, and notifies both sides. Called by the thread of `rank`, one of the two.
   void deliver(const Posted& sent, const Posted& received, int rank) const noexcept {
     const Message& out = sent.message;
     const Message& in = received.message;
@@ -145,7 +144,7 @@ class Mailbox {
       const auto where = [same_place](const Posted& posted) {
         return same_place ? "" : posted.gpu ? " on a GPU" : " in host memory";
       };
-      // Each side gets an exception of its own: this error, or why there is no memory for it.
+      // Each side gets an exception of its own: this one, or bad_alloc.
       const auto differ = [&] {
         lockstep::detail::fail<ValueError>("messages do not match: rank ", sent.rank, " sent ",
                                            out.count, " x ", out.dtype, where(sent), ", but rank ",
@@ -166,8 +165,8 @@ class Mailbox {
       sent.done(nullptr);
       return received.done(nullptr);
     }
-    // The rank whose GPU has failed gets the error as it is, `rank` where that is nobody else's,
-    // and the other one an error that names it.
+    // The rank whose GPU has failed (`rank`, if neither has) gets the error itself, and the other
+    // one an error that names it.
     const auto& [caller, peer] =
         rank == sent.rank ? std::tie(sent, received) : std::tie(received, sent);
     const bool of_peer = !has_failed(caller.gpu->stream) && has_failed(peer.gpu->stream);
@@ -186,8 +185,8 @@ class Mailbox {
     mine.done(std::move(cause));
   }
 
-  // Copies on the receiver's stream; what is issued to the sender's stream afterwards comes after
-  // that. If it throws, the copy has ended, unless the receiver's GPU has failed.
+  // Copies on the receiver's stream; later work of the sender's stream waits for it. If this
+  // throws, the copy has ended, unless the receiver's GPU has failed.
   static void copy_on_gpu(const Posted& sent, const Posted& received) {
     const Stream& from = sent.gpu->stream;
     const Stream& to = received.gpu->stream;
@@ -205,7 +204,7 @@ class Mailbox {
 
   const RankGone spare_{""};
   std::mutex mutex_;
-  std::vector<Posted> posted_;         // in the order in which they came
+  std::vector<Posted> posted_;         // in order of arrival
   std::vector<Departure> departures_;  // of each rank
 };
 

@@ -7,11 +7,11 @@
 
 namespace lockstep::distributed::detail {
 
-// One rank's share of a collective of a world of threads, on hosts and on GPUs alike. Calls, for
-// rank `own` of `ranks`, which writes `outputs` parts:
-//   add_up()             for its share of a sum, which all ranks make together
-//   add_up_own()         for the sum of the parts that are its own
-//   copy(i, rank, part)  for its output i, which is that part of what `rank` has brought
+// Does one rank's share of a collective of a world of threads, on hosts and on GPUs. For rank `own`
+// of `ranks`, which writes `outputs` parts, it calls
+//   add_up()             for its share of a sum that all ranks make together
+//   add_up_own()         for the sum of its own parts
+//   copy(i, rank, part)  for its output i, which is that part of `rank`'s inputs
 template <class AddUp, class AddUpOwn, class Copy>
 void do_share(const Call& call, std::size_t own, std::size_t ranks, std::size_t outputs,
               const AddUp& add_up, const AddUpOwn& add_up_own, const Copy& copy) {
@@ -29,7 +29,7 @@ void do_share(const Call& call, std::size_t own, std::size_t ranks, std::size_t 
       return copy(0, root, own);
     case Collective::all_gather:
     case Collective::gather:
-      // From its own part on, so that the ranks do not all read from the same one.
+      // Starts at its own part, so that the ranks do not all read from the same one.
       for (std::size_t i = 0; i < outputs; ++i) {
         const std::size_t r = (own + i) % ranks;
         copy(r, r, 0);

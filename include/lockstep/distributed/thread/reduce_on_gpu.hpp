@@ -16,8 +16,8 @@
 #include <optional>
 #include <span>
 
-// Combines the ranks' parts of a reduction in the order of the ranks, as work of one stream of a
-// GPU. The bits are those of reduce_ranks.
+// Combines the ranks' parts of a reduction in the order of the ranks, on one stream of a GPU, with
+// the bits of reduce_ranks.
 namespace lockstep::distributed::detail {
 
 using lockstep::detail::GpuScratch;
@@ -28,7 +28,7 @@ struct GpuMemory {
   void* data;
 };
 
-// Copies bytes between two GPUs, by work of `stream`, which is of one of them.
+// Copies bytes between two GPUs, on `stream`, which belongs to one of them.
 void copy_between(const GpuMemory& to, const GpuMemory& from, std::size_t bytes,
                   const Stream& stream);
 
@@ -65,14 +65,14 @@ class GpuReduction {
     return {whole.device, static_cast<T*>(whole.data) + begin_};
   }
 
-  // Rank 0's elements in the type in which they are combined.
+  // Rank 0's elements as the type in which they are combined.
   View<const W> first(const GpuMemory& input) {
     const View<const T> elements = within_reach(input);
     if constexpr (is_half<T>) {
       launch(stream_, count_, lockstep::detail::CastKernel<W, T>{elements, sum()});
       return {sum().data, count_};
     } else {
-      if (slice_ && elements.data == slice_->data()) {  // the next rank's elements will come there
+      if (slice_ && elements.data == slice_->data()) {  // the next rank's elements go there
         copy_between({stream_.device(), sum().data}, {stream_.device(), slice_->data()},
                      count_ * sizeof(T), stream_);
         return {sum().data, count_};
@@ -113,7 +113,7 @@ class GpuReduction {
   std::optional<GpuScratch> slice_;
 };
 
-// Writes the reduction of the elements [begin, end) of all inputs, one a rank, to every output. An
+// Writes the reduction of elements [begin, end) of all inputs, one per rank, to every output. An
 // output may be an input, as long as nobody else reads or writes these elements meanwhile.
 void reduce_on_gpu(const Stream& stream, Dtype dtype, ReduceOp op,
                    std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs,

@@ -15,10 +15,10 @@
 #include <span>
 #include <type_traits>
 
-// Combines the ranks' parts of a reduction in the order of the ranks: host memory, no streams.
+// Combines the ranks' parts of a reduction in the order of the ranks, in host memory.
 namespace lockstep::distributed::detail {
 
-// Elements in a block: its sum stays in the first-level cache while the ranks' parts are added.
+// Elements of a block: its sum stays in the first-level cache while the ranks' parts are added.
 template <class T>
 inline constexpr std::size_t kBlock = 8192 / sizeof(Wide<T>);
 
@@ -47,8 +47,8 @@ void combine_block(Wide<T>* sum, std::span<const void* const> inputs, std::size_
   }
 }
 
-// sum[i] /= ranks. By a power of two that is a product with its inverse, which is exact, so the
-// bits are the same; it takes a fraction of the time.
+// sum[i] /= ranks. For a power of two it multiplies by the inverse, which is exact, so the bits are
+// the same, and much faster.
 template <std::floating_point T>
 void divide(T* sum, std::size_t count, std::size_t ranks) {
   if (std::has_single_bit(ranks)) {
@@ -82,13 +82,13 @@ void reduce_elements(std::span<const void* const> inputs, std::span<void* const>
   }
 }
 
-// Writes the reduction of the elements [begin, end) of all inputs, one a rank, to every output. An
+// Writes the reduction of elements [begin, end) of all inputs, one per rank, to every output. An
 // output may be an input, as long as nobody else reads or writes these elements meanwhile.
 void reduce_ranks(Dtype dtype, ReduceOp op, std::span<const void* const> inputs,
                   std::span<void* const> outputs, std::size_t begin, std::size_t end);
 
-// Where the share of a rank begins when `count` elements are divided among `size` ranks; shares
-// begin on cache lines. Rank r's is [share_begin(r), share_begin(r + 1)).
+// Where a rank's share begins when `count` elements are divided among `size` ranks, at cache lines.
+// Rank r's share is [share_begin(r), share_begin(r + 1)).
 std::size_t share_begin(std::size_t count, Dtype dtype, std::size_t rank, std::size_t size);
 
 }  // namespace lockstep::distributed::detail

@@ -13,12 +13,12 @@
 
 namespace lockstep::distributed::detail {
 
-// How a rank that has a core of its own waits for the others: it spins for about as long as waking
-// it would take. Out of a park it comes late, the others, who are soon here again, park in their
-// turn, and each small step ends in two wake-ups.
+// How a rank with a core of its own waits for the others: it spins for about as long as waking it
+// would take. A rank that parks comes late to the next meeting, where the others then park in their
+// turn, so that each small step costs two wake-ups.
 //
-// Where the others take longer, or a busy neighbour has their core, spinning gains nothing and
-// takes time from that neighbour: after a wait in vain the next ones are short.
+// After a spin in vain the next ones are short: if the others take longer, or something else
+// occupies their cores, spinning gains nothing and takes time from it.
 //
 // Threads: belongs to the thread that waits.
 class LongSpin {
@@ -41,12 +41,12 @@ class LongSpin {
   int short_waits_ = 0;
 };
 
-// A barrier for the ranks of a world of threads, used again and again: what each did before `meet`
-// is visible to all when it returns. Once it is broken, no further round takes place.
+// A reusable barrier for the ranks of a world of threads: when `meet` returns, what each rank did
+// before it is visible to all. Once broken, it has no further round.
 //
-// The state is one word, so that all ranks see the same, whether a round took place or was broken:
-// bit 0 says that it is broken, the next 11 bits how many have come, and the rest counts the
-// rounds. A rank is at most one round behind, so the count may wrap around.
+// The state is one word, so that all ranks agree on whether a round took place or was broken: bit 0
+// says that it is broken, the next 11 bits how many ranks have arrived, and the rest counts rounds.
+// The count may wrap around, since a rank is at most one round behind.
 class Rendezvous {
  public:
   static constexpr int kMaxSize = 1024;
@@ -54,7 +54,7 @@ class Rendezvous {
   explicit Rendezvous(int size)
       : size_(static_cast<std::uint32_t>(size)), fits_(size_ <= lockstep::detail::usable_cores()) {}
 
-  // Returns true when all have come, false if it was broken before that.
+  // Returns true when all have arrived, false if it was broken before.
   bool meet() noexcept {
     std::uint32_t word = word_.load(std::memory_order_relaxed);
     while (true) {
@@ -62,8 +62,8 @@ class Rendezvous {
       const bool last = arrived(word) + 1 == size_;
       if (last) core_of_last_.store(lockstep::detail::current_core(), std::memory_order_relaxed);
       const std::uint32_t next = last ? (round(word) + 1) << kRoundShift : word + kOneArrived;
-      // Release publishes what this rank did. Acquire: the last rank goes on at once, and its
-      // release passes the others' writes on to those that it wakes.
+      // Release publishes what this rank did. Acquire lets the last rank, which goes on at once,
+      // read the others' writes, and its release passes them on to those that it wakes.
       if (word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
                                       std::memory_order_relaxed)) {
         if (last) {
@@ -110,8 +110,8 @@ class Rendezvous {
   const std::uint32_t size_;
   const bool fits_;  // each rank can have a core
   alignas(64) std::atomic<std::uint32_t> word_{0};
-  // The core on which the last rank to arrive ran, in the last round or the next one: a hint for
-  // those woken.
+  // The core on which the last rank to arrive ran, in this round or the next: a hint for those it
+  // wakes.
   std::atomic<int> core_of_last_{-1};
 };
 

@@ -33,10 +33,10 @@ inline void copy_part(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Ranks that are threads of one process. Small data goes through the ranks' slots
-// (ThreadWorld::kSmall); of large data a rank reads the others' memory where it is, and a large sum
-// is divided into pieces: the rank that takes a piece adds it up and writes it to all. If all ranks
-// are on GPUs, the same is work of the ranks' streams (gpu_moves.hpp).
+// The carrier between ranks that are threads of one process. Small data goes through the ranks'
+// slots (ThreadWorld::kSmall); large data is read where the other ranks have it. A large sum is
+// divided into pieces: the rank that takes a piece adds it up and writes it to all ranks. If all
+// ranks are on GPUs, the same is work of the ranks' streams (gpu_moves.hpp).
 class ThreadCarrier final : public Carrier {
  public:
   ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world)
@@ -46,7 +46,7 @@ class ThreadCarrier final : public Carrier {
 
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
-    // A slot has room for one part; scatter and reduce_scatter have one for each rank.
+    // A slot has room for one part; scatter and reduce_scatter have one per rank.
     const bool small = call.bytes() <= ThreadWorld::kSmall &&
                        call.collective != Collective::scatter &&
                        call.collective != Collective::reduce_scatter;
@@ -73,8 +73,7 @@ class ThreadCarrier final : public Carrier {
     const auto found = lockstep::detail::find_if(streams_, same);
     return found != streams_.end() ? *found : streams_.emplace_back(pool_stream(device));
   }
-  // Where NCCL serves the collectives as well: it may read other GPUs' memory where that is, and
-  // messages go by copies.
+  // Even with NCCL: it may read other GPUs' memory in place, and messages are copies.
   bool works_across_gpus() const override { return true; }
 
   void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
@@ -115,7 +114,7 @@ class ThreadCarrier final : public Carrier {
     world_->parting.meet();
     mine.new_world.reset();
     ++turn_;
-    // On all ranks alike.
+    // Every rank throws.
     lockstep::check<ValueError>(differs == ranks(), "new_group: rank ", differs,
                                 " lists other ranks than rank 0");
     std::unique_ptr<Carrier> result;
@@ -132,7 +131,7 @@ class ThreadCarrier final : public Carrier {
 
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
 
-  // Writes what the other ranks have to know of this one's call.
+  // Writes what the other ranks need to know about this one's call.
   ThreadWorld::Slot& write_slot(const Call& call, std::span<const void* const> inputs,
                                 std::span<void* const> outputs, bool on_gpu) {
     in_use_ = false;
@@ -141,7 +140,7 @@ class ThreadCarrier final : public Carrier {
     mine.inputs = inputs;
     mine.outputs = outputs;
     mine.on_gpu = on_gpu;
-    mine.new_world.reset();  // of a new_group that did not match
+    mine.new_world.reset();  // left by a new_group that did not match
     return mine;
   }
 
@@ -157,7 +156,7 @@ class ThreadCarrier final : public Carrier {
       const Call& other = world_->slot(r, turn_).call;
       const bool same_place = world_->slot(r, turn_).on_gpu == on_gpu;
       if (other == first && same_place) continue;
-      // All ranks come here alike, so they stay together.
+      // All ranks get here, so they stay in step.
       ++turn_;
       const auto where = [same_place](bool gpu) {
         return same_place ? "" : gpu ? " on a GPU" : " in host memory";
@@ -172,16 +171,16 @@ class ThreadCarrier final : public Carrier {
     return call.collective == Collective::all_reduce || call.collective == Collective::reduce;
   }
 
-  // Pieces are so large that taking one costs little, and at most a few for each rank, so that all
-  // ranks end at about the same time, whenever they woke up.
+  // Pieces are large enough that taking one costs little, and few enough, at most 4 per rank, that
+  // all ranks end at about the same time, whenever they woke up.
   void reduce_in_pieces(const Call& call) {
     constexpr std::size_t kBytesRead = std::size_t{64} << 10;
     const auto count = static_cast<std::uint32_t>(
         std::clamp<std::size_t>(call.bytes() * ranks() / kBytesRead, 1, 4 * ranks()));
     targets_.clear();
     world_->pieces(turn_).run(count, [&](std::size_t i) {
-      // Only a rank that has taken a piece may look where the others' memory is: they stay until
-      // the piece has ended, and may be gone once all have.
+      // The others' slots are only valid while a piece is unfinished, so they are read after one is
+      // taken.
       if (targets_.empty()) find_memory();
       reduce_ranks(call.dtype, call.op, sources_, targets_,
                    share_begin(call.count, call.dtype, i, count),
@@ -196,7 +195,7 @@ class ThreadCarrier final : public Carrier {
     }
   }
 
-  // Moves this rank's part. If `small`, the inputs are in the slots, else where the ranks have
+  // Does this rank's share. If `small`, the inputs are in the slots, else where the ranks have
   // them.
   void move(const Call& call, std::span<void* const> outputs, bool small) {
     const auto source = [&](std::size_t r, std::size_t part) -> const void* {
@@ -216,7 +215,7 @@ class ThreadCarrier final : public Carrier {
   }
 
   const std::shared_ptr<ThreadWorld> world_;
-  unsigned turn_ = 0;  // the number of collectives so far: equal on all ranks at a meeting
+  unsigned turn_ = 0;  // the number of collectives so far: the same on all ranks at a meeting
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
   bool in_use_ = false;          // another rank's GPU may use memory of this one for ever

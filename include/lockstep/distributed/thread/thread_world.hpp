@@ -28,29 +28,29 @@ namespace lockstep::distributed::detail {
 
 // What the ranks of a world of threads share.
 //
-// A collective begins with a meeting: each rank writes its call and where its memory is to its
-// slot, and when all have come each reads the others' slots. Little data is copied to the slot
-// itself; with much data the ranks read and write each other's memory where it is, and part when
-// all have done so; a large sum is in pieces, which the ranks that have woken up take. No rank can
-// go missing between meeting and parting, since no user's code runs there.
+// A collective begins with a meeting: each rank writes its call and the addresses of its memory to
+// its slot, and when all have arrived each reads the others' slots. Small data is copied into the
+// slot itself. Large data stays in the ranks' memory, which the others use in place until all part.
+// The ranks that are awake share out the pieces of a large sum. No rank can go missing between
+// meeting and parting, since no user's code runs there.
 //
-// Where all ranks are on GPUs, collectives of memory there are work of the ranks' streams: each
-// waits for what the others have recorded before the meeting, and at its end for what they have
-// issued up to the parting.
+// If all ranks are on GPUs, collectives on their memory are work of the ranks' streams: each stream
+// first waits for what the others have recorded before the meeting, and at the end for what they
+// have issued before the parting.
 //
 // Threads: a slot is written by its rank before the meeting and read by all after it. The next
-// collective takes the other slot of the pair, so one is only overwritten after the meeting of the
-// next collective, to which all come when they have read it.
+// collective uses the other slot of the pair, so a slot is only overwritten after the next
+// collective's meeting, to which all come after reading it.
 class ThreadWorld {
  public:
-  // Largest part, in bytes, that is copied to the slot.
+  // The largest part, in bytes, that is copied into the slot.
   static constexpr std::size_t kSmall = 4096;
 
-  // What the other ranks' streams need to know of a rank's in a collective on GPUs.
+  // What the others need to know about a rank's stream in a collective on GPUs.
   struct GpuSide {
     Stream stream;
     Event ready;             // recorded before the meeting: inputs and outputs may be used
-    GpuCollectives* serves;  // set by rank 0: what serves the ranks' GPUs, or null
+    GpuCollectives* serves;  // set by rank 0 alone: what serves the ranks' GPUs, or null
     Event done;              // recorded before the parting: the rank's share has ended
     std::optional<lockstep::detail::DescribedError> failure;  // why not all was issued
     bool hangs = false;  // what was issued cannot be waited for: both set before the parting
@@ -58,23 +58,23 @@ class ThreadWorld {
 
   struct alignas(128) Slot {
     Call call;
-    bool on_gpu = false;  // the memory is on a GPU: then `gpu` says more
+    bool on_gpu = false;  // the memory is on a GPU, and `gpu` is set
     std::span<const void* const> inputs;
     std::span<void* const> outputs;
-    std::span<const int> members;            // of new_group: the ranks of the part
-    std::shared_ptr<ThreadWorld> new_world;  // their world, in the slot of the first of them
+    std::span<const int> members;            // for new_group: its ranks
+    std::shared_ptr<ThreadWorld> new_world;  // for new_group: in the slot of its first rank
     alignas(64) std::array<std::byte, kSmall> small;
     std::optional<GpuSide> gpu;
   };
 
-  // Without `devices`, or if not all of them are GPUs, everything goes through host memory.
+  // Everything goes through host memory unless `devices` are given and all are GPUs.
   explicit ThreadWorld(int size, std::span<const Device> devices = {})
       : ThreadWorld(static_cast<std::size_t>(size), [&](std::size_t i) {
           const auto device = devices.empty() ? std::nullopt : std::optional(devices[i]);
           return Departure{static_cast<int>(i), device};
         }) {}
 
-  // A world of some of the ranks of another one.
+  // A world of some of another one's ranks.
   ThreadWorld(const ThreadWorld& whole, std::span<const int> members)
       : ThreadWorld(members.size(), [&](std::size_t i) {
           const Departure& rank = whole.ranks_[static_cast<std::size_t>(members[i])];
@@ -86,18 +86,17 @@ class ThreadWorld {
 
   Slot& slot(std::size_t rank, unsigned turn) const { return slots_[rank][turn % 2]; }
 
-  // The pieces of a large sum. There is a pair of them for the same reason as of slots; rank 0
-  // resets them when it writes its slot.
+  // The pieces of a large sum; a pair, like the slots. Rank 0 resets them when it writes its slot.
   ClaimedPieces& pieces(unsigned turn) { return pieces_[turn % 2]; }
 
-  // `rank` takes part in nothing any more, because of the error or, without one, because it has
-  // returned: all that wait for it, or will, are told so. Only its first call counts. Any thread
-  // may call it, whatever the ranks are doing. Succeeds without memory.
+  // `rank` takes part no more, because of the error or, without one, because it has returned: all
+  // that wait for it, now or later, are told so. Only its first call counts. Any thread may call it
+  // at any time. Succeeds without memory.
   void leave(int rank, const std::exception_ptr& error) noexcept {
     set_gone(rank, error ? std::optional(lockstep::detail::described(error)) : std::nullopt);
   }
 
-  // Adds a world of some of the ranks, which they leave together with this one.
+  // Adds a world of some of the ranks, which leave it when they leave this one.
   void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members) {
     const std::lock_guard lock(mutex_);
     std::erase_if(parts_, [](const Part& part) { return part.world.expired(); });
@@ -108,7 +107,7 @@ class ThreadWorld {
     }
   }
 
-  // The departure of the first rank that left. Called once the meeting is broken.
+  // The departure of the first rank that left. Called after the meeting is broken.
   Departure first_departure() const {
     const std::lock_guard lock(mutex_);
     return *first_gone_;

@@ -24,37 +24,38 @@ class WatchdogClient;
 class WatchdogServer;
 }  // namespace detail
 
-// Thrown on a rank because of what has happened to another one: names that rank, and the collective
-// that waits for it. Other ranks that were found to have failed as well are listed after it.
+// Thrown on a rank because another one has failed: names that rank, and the collective that waits
+// for it. Other ranks that have failed are listed after it.
 class WatchdogError : public RankGone {
  public:
   WatchdogError(const std::string& text, std::vector<Fault> faults)
       : RankGone(text), faults_(std::move(faults)) {}
 
-  // The faults in the order in which they were found; at least one.
+  // At least one fault, in the order in which they were found.
   const std::vector<Fault>& faults() const { return faults_; }
 
  private:
   std::vector<Fault> faults_;
 };
 
-// Sees to it that no rank waits for ever for one that has died, hangs or has left out a collective:
-// a thread in the process of each rank tells rank 0 by TCP, once an interval, in which collective
-// the rank is, and rank 0 tells all of them who is missing.
+// Makes sure that no rank waits for ever for one that has died, hangs or skipped a collective. In
+// each rank's process a thread tells rank 0 over TCP, once an interval, which collective the rank
+// is in; rank 0 tells all who is missing.
 //
-// It finds a process that has ended without a goodbye (at once: the system closes its connection);
-// one that does not answer; one that says that it has failed; one that is in another collective
-// than the others; and one for which others wait in a collective for too long, or after it has
-// ended. A rank that computes for long is none of these as long as nobody waits too long for it. A
-// rank that ends says goodbye in the destructor; ranks may end in any order. Once rank 0 has ended
-// so, each of the others watches only itself.
+// It finds a process that has ended without saying goodbye (at once: the system closes its
+// connection); one that does not answer; one that reports its own failure; one whose collective
+// differs from the others'; and one for which others have waited too long in a collective, or wait
+// after it has ended. A rank may compute for as long as it likes if nobody waits too long for it.
+//
+// A rank says goodbye in the destructor; ranks may end in any order. Once rank 0 has said goodbye,
+// each of the others watches only itself.
 //
 // **Torch counterpart.** The watchdog thread and the heartbeats of ProcessGroupNCCL.
-// **Threads and exceptions.** Every rank makes one, in its process; the constructor waits for rank
-// 0's, but for no other: a rank that has not come within the store's time limit is a fault. Its own
-// thread, and one more on rank 0, end in the destructor, which waits for rank 0 for two seconds at
-// most. Any thread may call the members. A child that is forked keeps the connection, and so hides
-// for a while that its parent has died; one that calls exec does not.
+// **Threads and exceptions.** Every rank makes one, in its process. The constructor waits for rank
+// 0's alone; a rank that does not connect within the store's time limit is a fault. The destructor
+// ends the thread, and one more on rank 0, and waits for rank 0 for two seconds at most. Any thread
+// may call the members. A forked child keeps the connection open unless it calls exec, and so
+// delays the discovery that its parent has died.
 // **Example.**
 //
 //     Watchdog watchdog(rank, size, store, WatchdogOptions::from_environment(),
@@ -67,47 +68,47 @@ class WatchdogError : public RankGone {
 //     watchdog.check();           // WatchdogError: "rank 2 has died: ..."
 class Watchdog : public detail::RankWatcher {
  public:
-  // `store` connects the ranks: rank 0 leaves its address under "watchdog", so each watchdog needs
-  // a store, or a PrefixStore, of its own. The options of rank 0 are those of all. `on_fault` is
-  // called once, by the watchdog's thread, when the first fault is known; it releases what waits in
-  // a collective, and must not destroy the watchdog.
+  // Rank 0 leaves its address in `store` under "watchdog", so each watchdog needs a store, or a
+  // PrefixStore, of its own. Rank 0's options apply to all. The watchdog's thread calls `on_fault`
+  // once, when it knows of the first fault: to release what waits in a collective. It must not
+  // destroy the watchdog.
   Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
            std::function<void()> on_fault = {});
-  // Says goodbye; where an exception unwinds the stack, calls `abort` before.
+  // Says goodbye. If an exception is unwinding the stack, calls `abort` first.
   LOCKSTEP_INLINE ~Watchdog() override;
 
   const WatchdogOptions& options() const { return options_; }
 
-  // Watches a group of ranks from here on, for as long as the Progress that is returned has an
-  // owner. `ranks` are in the group's order, this rank among them. All of them call it; if several
-  // groups have the same ranks, all call it for these in the same order. Null in a world of one:
-  // nobody can be missing.
+  // Watches a group of ranks until the Progress that it returns has no owner. `ranks` are in the
+  // group's order and include this one. All of them call it; for groups of the same ranks, in the
+  // same order on all ranks. Null in a world of one.
   LOCKSTEP_INLINE std::shared_ptr<Progress> watch(const std::vector<int>& ranks) override;
 
-  // How many groups it watches: those whose Progress has an owner, and for up to an interval those
-  // whose last owner has gone.
+  // The number of groups it watches: those whose Progress has an owner, and for up to an interval
+  // those that have just lost theirs.
   std::size_t groups() const;
 
-  // The faults found up to here.
+  // The faults found so far.
   std::vector<Fault> faults() const;
 
   // True once a fault has been found. As cheap as reading a variable.
   using RankWatcher::faulted;
-  // The WatchdogError of what has been found, or null.
+  // The WatchdogError that lists the faults, or null.
   LOCKSTEP_INLINE std::exception_ptr exception() const override;
   // Throws that error, if there is one.
   using RankWatcher::check;
 
-  // Says that this rank comes to no collective any more: whoever still waits for it in one is told
-  // within two intervals. It is still watched, and still hears of the others' faults.
+  // Says that this rank takes part in no further collective: whoever waits for it in one is told
+  // within two intervals. It is still watched, and still told of others' faults.
   void finish();
 
-  // Says goodbye, as the destructor would later: nothing is found from here on. On rank 0 it also
-  // ends the thread that serves the others. Called by one thread.
+  // Says goodbye now, as the destructor does: no fault is found any more. On rank 0 it also ends
+  // the thread that serves the others. Only one thread may call it.
   void leave();
 
-  // Tells all ranks that this one has failed, and why: before it ends because of an exception. Rank
-  // 0, which tells the others, knows when it returns, unless it cannot be reached.
+  // Tells all ranks that this one has failed, and why. Call it before the process ends because of
+  // an exception. When it returns rank 0, which tells the others, knows, unless it cannot be
+  // reached.
   LOCKSTEP_INLINE void abort(std::string reason) noexcept override;
 
  private:
@@ -115,10 +116,10 @@ class Watchdog : public detail::RankWatcher {
 
   const int rank_;
   const int size_;
-  WatchdogOptions options_;                            // set by the constructor alone
-  const int exceptions_;                               // under way when it was made
-  std::string unwound_ = "an exception has ended it";  // there may be no memory for it later
-  // Before the client, which says goodbye while the server is there.
+  WatchdogOptions options_;                                     // set by the constructor alone
+  const int exceptions_;                                        // in flight when it was made
+  std::string unwinding_reason_ = "an exception has ended it";  // made now, while there is memory
+  // Before the client, which says goodbye while the server lives.
   std::unique_ptr<detail::WatchdogServer> server_;
   std::unique_ptr<detail::WatchdogClient> client_;
 };

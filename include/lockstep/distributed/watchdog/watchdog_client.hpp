@@ -40,10 +40,10 @@ struct WatchdogAddress {
   std::uint64_t token = 0;
 };
 
-// A rank's side of the watchdog. The first fault raises `faulted`.
+// A rank's side of the watchdog. The first fault sets `faulted`.
 //
-// Threads: a thread of its own has the connection; it ends in the destructor, which says goodbye
-// first. `mutex_` guards what other threads share with it; it owns the rest.
+// Threads: a thread of its own has the connection; the destructor says goodbye and ends it.
+// `mutex_` guards what other threads share with it; it owns the rest.
 class WatchdogClient : lockstep::detail::NonCopyable {
  public:
   WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
@@ -64,22 +64,22 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   // Starts the thread, which may call `on_fault` at once.
   void start() { loop_.start(*this, options_.interval); }
 
-  // Says goodbye, and watches no more. Called by the thread that destroys it.
+  // Says goodbye and stops watching. Called by the thread that destroys this.
   void leave() { loop_.join(); }
 
   // Watches a group until the Progress that is returned has no owner.
   std::shared_ptr<Progress> watch(const std::vector<int>& members) {
     const std::lock_guard lock(mutex_);
-    // Counted even if there is no memory for the rest: the other ranks count this group, too.
-    const std::uint32_t before = made_[members]++;
+    // Counted even if the rest runs out of memory, as the other ranks count it.
+    const std::uint32_t before = groups_made_[members]++;
     const auto shared = std::make_shared<SharedProgress>();
-    groups_.push_back({{members, before}, ids_, shared});
-    ++ids_;
+    groups_.push_back({{members, before}, next_id_, shared});
+    ++next_id_;
     return {&shared->progress,
             [shared](Progress*) noexcept { shared->ended.store(true, std::memory_order_release); }};
   }
 
-  // How many it watches.
+  // The number of groups it watches.
   std::size_t groups() const {
     const std::lock_guard lock(mutex_);
     return groups_.size();
@@ -100,7 +100,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     return {};
   }
 
-  // This rank comes to no collective any more. Returns at once.
+  // This rank takes part in no further collective. Returns at once.
   void finish() {
     const std::lock_guard lock(mutex_);
     finishes_ = true;
@@ -123,19 +123,19 @@ class WatchdogClient : lockstep::detail::NonCopyable {
 
   struct SharedProgress {
     Progress progress;
-    std::atomic<bool> ended{false};  // `progress` has no owner: nothing will change in it
+    std::atomic<bool> ended{false};  // `progress` has no owner, and is final
   };
 
   struct Watched {
     WatchdogLedger::GroupKey key;
-    std::uint32_t id;  // for rank 0's watchdog
+    std::uint32_t id;  // the group's number in messages
     std::shared_ptr<SharedProgress> shared;
     // Used by the watchdog's thread alone:
-    Progress::Snapshot last{};  // where the rank was at the last look
+    Progress::Snapshot last{};  // where the rank was at the last check
     WatchdogLedger::Time since{0};
     bool announced = false;
-    bool told = false;
-    bool ended = false;  // `progress` has no owner: `last` is the rank's last position
+    bool reported = false;
+    bool ended = false;  // `progress` has no owner, and `last` is final
   };
 
   static std::string text(const Call& call) { return lockstep::detail::str(call); }
@@ -144,7 +144,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   }
 
   Descriptor greet(const WatchdogAddress& address, const Deadline& deadline) const {
-    // Rank 0 listens before it tells its address: if nobody is there, it has ended.
+    // Rank 0 listens before it publishes its address: if nobody does now, it has ended.
     Descriptor socket = [&] {
       try {
         return connect_to(address.host, address.port, deadline, ConnectAttempts::until_refused);
@@ -177,7 +177,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
                  lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
     });
     if (thrown && !faulted_.load(std::memory_order_relaxed)) {
-      (void)lockstep::detail::thrown_by([&] { set_faults(std::move(unwatched_)); });
+      (void)lockstep::detail::thrown_by([&] { set_faults(std::move(fault_without_memory_)); });
     }
     end_connection();
   }
@@ -195,11 +195,11 @@ class WatchdogClient : lockstep::detail::NonCopyable {
         break;
       case FromServer::last: {
         WatchdogLedger::GroupKey group = read_group(frame);
-        of_rank_0_[std::move(group)] = frame.number<std::uint64_t>();
+        collectives_of_rank_0_[std::move(group)] = frame.number<std::uint64_t>();
         break;
       }
       case FromServer::closing:
-        closed_ = true;  // and the connection ends
+        closed_ = true;
         break;
       default:
         lockstep::detail::fail<BadFrame>("an unknown message");
@@ -230,9 +230,9 @@ class WatchdogClient : lockstep::detail::NonCopyable {
 
   void on_tick() {
     const WatchdogLedger::Time now = clock_.now();
-    look(now);
+    update_positions(now);
     Connection* const connection = this->connection();
-    if (!connection) return look_alone(now);
+    if (!connection) return examine_alone(now);
     if (!connection->is_sending()) send_heartbeat(*connection, now);
     if (now - last_frame_ > options_.heartbeat_timeout) {
       add_fault({Fault::Kind::silent, 0,
@@ -246,8 +246,9 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     return loop_.connections().empty() ? nullptr : &loop_.connections().front();
   }
 
-  // Notes where this rank is in each group, and since when: as exact as the time between two calls.
-  void look(WatchdogLedger::Time now) {
+  // Notes where this rank is in each group, and since when, as exactly as the calls follow one
+  // another.
+  void update_positions(WatchdogLedger::Time now) {
     const std::lock_guard lock(mutex_);
     for (Watched& watched : groups_) {
       watched.ended = watched.shared->ended.load(std::memory_order_acquire);
@@ -255,7 +256,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
       if (!snapshot || *snapshot == watched.last) continue;
       watched.last = *snapshot;
       watched.since = now;
-      watched.told = false;
+      watched.reported = false;
     }
   }
 
@@ -268,7 +269,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
         write(group, watched.key);
         frames += group.take();
       }
-      if (!std::exchange(watched.told, true)) {
+      if (!std::exchange(watched.reported, true)) {
         const Progress::Snapshot& last = watched.last;
         FrameWriter position(ToServer::position);
         write(position.number(watched.id),
@@ -285,15 +286,15 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     connection.send(std::move(frames));
   }
 
-  // A heartbeat out of turn, which says where the rank is now.
+  // Sends an extra heartbeat, with where the rank is now.
   void send_positions(Connection& connection) {
     const WatchdogLedger::Time now = clock_.now();
-    look(now);
+    update_positions(now);
     send_heartbeat(connection, now);
   }
 
-  // Looks for what one rank can see by itself, once rank 0 has ended in good order.
-  void look_alone(WatchdogLedger::Time now) {
+  // Looks for what one rank can see by itself, after rank 0 has said goodbye.
+  void examine_alone(WatchdogLedger::Time now) {
     std::optional<Fault> found;
     {
       const std::lock_guard lock(mutex_);
@@ -301,8 +302,9 @@ class WatchdogClient : lockstep::detail::NonCopyable {
       for (const Watched& watched : groups_) {
         if (!watched.last.inside) continue;
         const std::vector<int>& ranks = watched.key.first;
-        const auto known = of_rank_0_.find(watched.key);
-        const std::uint64_t last_of_rank_0 = known == of_rank_0_.end() ? 0 : known->second;
+        const auto known = collectives_of_rank_0_.find(watched.key);
+        const std::uint64_t last_of_rank_0 =
+            known == collectives_of_rank_0_.end() ? 0 : known->second;
         if (lockstep::detail::find(ranks, 0) != ranks.end() &&
             watched.last.number > last_of_rank_0) {
           found = {Fault::Kind::left, 0,
@@ -320,7 +322,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
 
   void on_stop() {
     if (Connection* const connection = this->connection()) {
-      on_pass();  // for what another thread has asked since the last one
+      on_pass();  // for what other threads have asked since the last pass
       send_positions(*connection);
       connection->send(FrameWriter(ToServer::goodbye).take());
       loop_.finish(Deadline(kLongestGoodbye));
@@ -328,8 +330,8 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     end_connection();
   }
 
-  // Adds a fault that this rank has found itself, unless there is one: what it finds later follows
-  // from that.
+  // Adds a fault that this rank has found itself, unless one is known, of which it would be a
+  // consequence.
   void add_fault(Fault fault) {
     if (!faulted_.load(std::memory_order_relaxed)) set_faults({std::move(fault)});
   }
@@ -359,28 +361,28 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   const int rank_;
   const int size_;
   const WatchdogOptions options_;
-  const std::function<void()> on_fault_;  // called by the thread, once
+  const std::function<void()> on_fault_;  // called once, by the thread
   std::atomic<bool>& faulted_;            // written by the thread alone
-  // For when the thread finds no memory to say why it has failed. Only it reads this.
-  std::vector<Fault> unwatched_{
+  // Reported if the thread has no memory to say why it has failed. Only the thread reads it.
+  std::vector<Fault> fault_without_memory_{
       {Fault::Kind::died, rank_, "the watchdog of a rank has failed for want of memory"}};
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
-  std::vector<Watched> groups_;  // whose end rank 0 has not been told
-  std::uint32_t ids_ = 0;
-  std::map<std::vector<int>, std::uint32_t> made_;  // how many groups of the same ranks
+  std::vector<Watched> groups_;  // whose end has not been reported to rank 0
+  std::uint32_t next_id_ = 0;
+  std::map<std::vector<int>, std::uint32_t> groups_made_;  // how many groups of the same ranks
   std::vector<Fault> faults_;
   std::optional<std::string> abort_reason_;
   bool abort_sent_ = false;
-  bool finishes_ = false;  // this rank has called `finish`, and rank 0 has not been told yet
-  bool alone_ = false;     // there is no connection any more
+  bool finishes_ = false;  // `finish` was called, and rank 0 has not been told yet
+  bool alone_ = false;     // the connection has ended
 
   ListeningClock clock_;
   WatchdogLedger::Time last_frame_{0};  // when a frame of rank 0's came last
   std::uint32_t ends_ = 0;              // how many ranks have ended, by rank 0's last heartbeat
-  bool closed_ = false;                 // rank 0 has ended in good order
-  std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;  // its last collective, by then
+  bool closed_ = false;                 // rank 0 has said goodbye
+  std::map<WatchdogLedger::GroupKey, std::uint64_t> collectives_of_rank_0_;  // its last collective
   SocketLoop loop_;
 };
 

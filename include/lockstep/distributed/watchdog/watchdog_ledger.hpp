@@ -25,11 +25,11 @@ namespace lockstep::distributed::detail {
 
 using lockstep::detail::str;
 
-// All that rank 0 knows of the ranks, and what follows from it. It has neither clock nor
-// connections: it is told what has come, and when.
+// All that rank 0 knows about the ranks, and the faults that follow from it. It has neither clock
+// nor connections: its caller says what has come, and when.
 //
-// Only the first fault of a rank is noted. Once a rank has been told of a fault, what it does
-// follows from that and is no fault, unless it falls silent.
+// It notes only the first fault of a rank. Once a rank has been told of a fault, what it does is a
+// consequence and no fault, unless it falls silent.
 class WatchdogLedger {
  public:
   // Since the watch began.
@@ -46,12 +46,12 @@ class WatchdogLedger {
     std::string call{};  // if inside
   };
 
-  // A rank that has not come within `join_timeout` is missing.
+  // A rank that has not connected within `join_timeout` is absent.
   WatchdogLedger(int size, Time join_timeout, const WatchdogOptions& options)
       : join_timeout_(join_timeout), options_(options), ranks_(static_cast<std::size_t>(size)) {}
 
-  // " of the group of ranks 0, 2", or " of group 2 of" these if one was made before it; nothing for
-  // the first group of all `size` ranks.
+  // " of the group of ranks 0, 2", or " of group 2 of" them if one was made before; nothing for the
+  // first group of all `size` ranks.
   static std::string name_of(const GroupKey& key, int size) {
     const auto& [ranks, before] = key;
     const bool all = ranks.size() == static_cast<std::size_t>(size);
@@ -67,7 +67,7 @@ class WatchdogLedger {
   int size() const { return static_cast<int>(ranks_.size()); }
   bool has_joined(int rank) const { return of(rank).last_frame.has_value(); }
 
-  // A frame has come from the rank; with the first one it has joined.
+  // A frame has come from the rank. The first one makes it join.
   void note_frame(int rank, Time now) { of(rank).last_frame = now; }
 
   void report(int rank, const GroupKey& key, Position position, Time now) {
@@ -80,8 +80,8 @@ class WatchdogLedger {
     find_mismatch(key, group, rank);
   }
 
-  // The rank comes to no collective of the group any more. Once that holds for all its ranks,
-  // nothing of the group is kept.
+  // The rank takes part in no further collective of the group. Once this holds for all its ranks,
+  // the group is forgotten.
   void leave_group(int rank, const GroupKey& key) {
     const auto found = groups_.find(key);
     if (found == groups_.end()) return;
@@ -91,21 +91,21 @@ class WatchdogLedger {
     groups_.erase(found);
   }
 
-  // The rank has ended in good order.
+  // The rank has said goodbye.
   void leave(int rank) {
     of(rank).gone = true;
     finish(rank);
     erase_left_groups();
   }
-  // The rank comes to no collective of any group any more: it has ended.
+  // The rank takes part in no further collective of any group: it has ended.
   void finish(int rank) {
     if (of(rank).end == 0) of(rank).end = ++ends_;
   }
   // How many ranks have ended.
   std::uint32_t ends() const { return ends_; }
-  // The rank has reported where it was when it knew of the first `known` ends. Looks whether it
-  // waits for one of these. Where it was before tells nothing of that: its collective may have
-  // failed, and the other rank have ended because of that, before this one's next heartbeat.
+  // The rank has reported where it was when it knew of the first `known` ends. Checks whether it
+  // waits for one of these. An earlier position would not do: its collective may have failed, and
+  // the other rank have ended because of that, before this one's next heartbeat.
   void find_left(int rank, std::uint32_t known) {
     for (const auto& [key, group] : groups_) {
       const std::size_t at = index(key, rank);
@@ -121,7 +121,7 @@ class WatchdogLedger {
       }
     }
   }
-  // The rank's connection has ended, without a goodbye.
+  // The rank's connection has ended without a goodbye.
   void lose(int rank, const std::string& reason) {
     if (of(rank).gone) return;
     note(Fault::Kind::died, rank,
@@ -133,10 +133,10 @@ class WatchdogLedger {
   void abort(int rank, const std::string& reason) {
     note(Fault::Kind::threw, rank, str("rank ", rank, " has failed: ", reason));
   }
-  // The rank knows of a fault.
-  void tell(int rank) { of(rank).told = true; }
+  // The rank has been told of a fault.
+  void note_told(int rank) { of(rank).told = true; }
 
-  // Looks for ranks that are absent, silent or late at this time.
+  // Looks for ranks that are absent, silent or late by now.
   void examine(Time now) {
     for (int rank = 0; rank < size(); ++rank) {
       const Rank& state = of(rank);
@@ -157,7 +157,7 @@ class WatchdogLedger {
   // The faults in the order in which they were found.
   const std::vector<Fault>& faults() const { return faults_; }
 
-  // How far a rank has come: its last collective in each group that it is in.
+  // The number of a rank's last collective in each of its groups.
   std::map<GroupKey, std::uint64_t> numbers(int rank) const {
     std::map<GroupKey, std::uint64_t> all;
     for (const auto& [key, group] : groups_) {
@@ -170,7 +170,7 @@ class WatchdogLedger {
  private:
   struct Rank {
     bool gone = false;
-    std::uint32_t end = 0;  // which end it was, counted from 1; 0: it has not ended
+    std::uint32_t end = 0;  // it was the end-th to end; 0: it has not ended
     bool told = false;
     bool faulty = false;
     std::optional<Time> last_frame = {};
@@ -182,7 +182,7 @@ class WatchdogLedger {
   };
   using Group = std::vector<RankPosition>;  // in the order of the group's ranks
 
-  // Prints a measured time, in whole seconds from 10 s on: it is only as exact as the interval.
+  // Prints a measured time, which is only as exact as the interval: from 10 s on in whole seconds.
   static std::string whole_seconds(Time time) {
     return time < std::chrono::seconds(10)
                ? str(Seconds{time})
@@ -210,7 +210,7 @@ class WatchdogLedger {
   static std::size_t index(const GroupKey& key, int rank) {
     return static_cast<std::size_t>(lockstep::detail::find(key.first, rank) - key.first.begin());
   }
-  // True if a rank that is at `one` waits in its collective for the rank that is at `other`.
+  // True if a rank at `one` waits in its collective for a rank at `other`.
   static bool waits_for(const Position& one, const Position& other) {
     return one.inside &&
            (other.number < one.number || (other.number == one.number && other.inside));
@@ -223,8 +223,8 @@ class WatchdogLedger {
     faults_.push_back({kind, rank, std::move(text)});
   }
 
-  // "; by the last heartbeats, rank 0 waits for it in collective #17, ...", or nothing. They can be
-  // an interval old: since then a rank that does not wait yet may have gone through many.
+  // "; by the last heartbeats, rank 0 waits for it in collective #17, ...", or nothing. Heartbeats
+  // can be an interval old, in which the rank may have gone through many collectives.
   std::string who_waits_for(int rank) const {
     for (const auto& [key, group] : groups_) {
       const std::size_t at = index(key, rank);
@@ -253,7 +253,7 @@ class WatchdogLedger {
   }
   std::string name_of(const GroupKey& key) const { return name_of(key, size()); }
 
-  // What a rank that others wait for does instead of coming.
+  // What a rank for which others wait is doing.
   std::string activity_of(int rank, const Position& here, Time since, Time now) const {
     for (const auto& [key, group] : groups_) {
       const std::size_t at = index(key, rank);
@@ -280,7 +280,7 @@ class WatchdogLedger {
   }
 
   void find_late(const GroupKey& key, const Group& group, Time now) {
-    // Of those that have waited for too long, the furthest behind.
+    // The furthest behind of those that have waited too long.
     std::size_t found = group.size();
     for (std::size_t i = 0; i < group.size(); ++i) {
       const auto& [position, since, left] = group[i];
@@ -291,7 +291,7 @@ class WatchdogLedger {
     const Position& waiting = group[found].position;
     const std::string time = whole_seconds(now - group[found].since);
     bool any_late = false;
-    std::string ahead;  // what the first of those does that are further
+    std::string ahead;  // what the first rank that is further is doing
     for (std::size_t i = 0; i < group.size(); ++i) {
       const Position& other = group[i].position;
       const int rank = key.first[i];

@@ -15,13 +15,13 @@
 namespace lockstep::distributed {
 
 // Where a rank is in the sequence of a group's collectives; see Watchdog. The thread that runs the
-// collectives writes it, which costs four plain stores each, and the watchdog's thread reads it.
+// collectives writes it, with four plain stores each, and the watchdog's thread reads it.
 //
 // **Threads and exceptions.** `enter` and `leave` are called by one thread at a time, `snapshot` by
 // any. Nothing throws.
 class Progress : lockstep::detail::NonCopyable {
  public:
-  // The rank is in collective `number`, counted from 1, or has left it. 0: it has been in none.
+  // The rank is in collective `number`, counted from 1, or has left it; 0 before its first one.
   struct Snapshot {
     std::uint64_t number = 0;
     bool inside = false;
@@ -30,9 +30,9 @@ class Progress : lockstep::detail::NonCopyable {
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
   };
 
-  // The rank has come to a collective, in which it waits for others.
+  // The rank has entered a collective, in which it waits for others.
   void enter(const detail::Call& call) noexcept {
-    // Released, so that a reader that acquires a value of a later collective here finds that
+    // Released, so that a reader that acquires a later collective's value here also finds that
     // `state_` has changed, and reads again.
     count_.store(call.count, std::memory_order_release);
     what_.store(pack(call), std::memory_order_release);
@@ -43,7 +43,7 @@ class Progress : lockstep::detail::NonCopyable {
     state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  // Nothing if collectives follow one another too fast to read one of them whole.
+  // Nothing if collectives follow one another too fast for a consistent read.
   std::optional<Snapshot> snapshot() const noexcept {
     constexpr int kTries = 16;
     for (int i = 0; i < kTries; ++i) {
@@ -73,7 +73,7 @@ class Progress : lockstep::detail::NonCopyable {
   std::atomic<std::uint64_t> what_{0};
 };
 
-// Marks a collective for as long as it lives. Does nothing if `progress` is null: nobody watches.
+// Marks a collective for as long as it lives. Does nothing if `progress` is null.
 class InCollective : lockstep::detail::NonCopyable {
  public:
   InCollective(Progress* progress, const detail::Call& call) noexcept : progress_(progress) {
@@ -94,7 +94,7 @@ inline std::string describe(std::uint64_t number, const std::string& call) {
   return lockstep::detail::str("collective #", number, ", ", call);
 }
 
-// " after collective #17": how far a rank that has ended had come.
+// " after collective #17": the last one of a rank that has ended.
 inline std::string after(std::uint64_t number) {
   return number == 0 ? " without any collective" : " after collective #" + std::to_string(number);
 }

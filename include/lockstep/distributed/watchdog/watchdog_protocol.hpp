@@ -16,36 +16,36 @@ namespace lockstep::distributed::detail {
 
 // What a rank's watchdog says to rank 0's.
 enum class ToServer : std::uint8_t {
-  hello,      // token, rank, size; the first on a connection
-  group,      // a new one, numbered in this order: how many of the same ranks before it, the ranks
-  position,   // a group's number, and where the rank is there, since something has changed
-  heartbeat,  // how many ends it knows of; after the positions of that moment
-  leave_group,  // a group's number: this rank has done with it; after its last position
+  hello,     // token, rank, size; the first on a connection
+  group,     // a new one, numbered in this order: how many of these ranks came before it, the ranks
+  position,  // a group's number, and where the rank is in it, if that has changed
+  heartbeat,    // how many ends it knows of; follows the positions of that moment
+  leave_group,  // a group's number: this rank has left it; follows its last position
   abort,        // a text: this rank has failed
   told,         // it knows of a fault
-  finished,     // it comes to no collective any more; after a heartbeat
-  goodbye,      // it has ended in good order; after a last heartbeat
+  finished,     // it takes part in no further collective; follows a heartbeat
+  goodbye,      // it has ended normally; follows a last heartbeat
 };
 
 // What rank 0's watchdog says to a rank's.
 enum class FromServer : std::uint8_t {
   welcome,
-  refused,    // a text: why a hello was not what it should be
+  refused,    // a text: what was wrong with a hello
   heartbeat,  // the answer to a rank's: how many ranks have ended
-  faults,     // all that have been found
-  last,       // a group and rank 0's last collective in it; before
-  closing,    // rank 0 has ended in good order
+  faults,     // all found so far
+  last,       // a group and rank 0's last collective in it; precedes
+  closing,    // rank 0 has ended normally
 };
 
 constexpr std::size_t kMaxHello = 64;
 constexpr std::size_t kMaxWatchdogFrame = std::size_t{1} << 20;
-// The longest text in a frame; more is cut off.
+// The longest text in a frame; longer ones are cut.
 constexpr std::size_t kMaxWatchdogText = std::size_t{1} << 14;
 
-// No rank has been anywhere for longer.
+// The longest age that is believed.
 constexpr std::chrono::milliseconds kLongestAge = std::chrono::hours(24 * 365 * 100);
 
-// How long the ends of a connection wait for each other when one says goodbye.
+// How long the two ends of a connection wait for each other when one says goodbye.
 constexpr std::chrono::milliseconds kLongestGoodbye{2000};
 
 inline void write(FrameWriter& frame, const WatchdogLedger::Position& position) {
@@ -77,7 +77,7 @@ inline WatchdogLedger::GroupKey read_group(FrameReader& frame) {
 }
 
 inline std::string write_faults(const std::vector<Fault>& faults) {
-  // More would only be the consequences of the first ones.
+  // More would only be consequences of the first ones.
   const std::size_t count = std::min<std::size_t>(faults.size(), 16);
   FrameWriter frame(FromServer::faults);
   frame.number(static_cast<std::uint32_t>(count));
@@ -98,8 +98,8 @@ inline std::vector<Fault> read_faults(FrameReader& frame) {
   return faults;
 }
 
-// The time for which a thread has listened. That in which its own process was stopped, or got no
-// core, is not counted: what the others sent meanwhile it could not hear.
+// The time for which a thread has listened. Time in which its process was stopped, or got no core,
+// does not count: it could not hear what the others sent then.
 class ListeningClock {
  public:
   using Time = WatchdogLedger::Time;

@@ -21,11 +21,11 @@
 
 namespace lockstep::distributed::detail {
 
-// The watchdogs of all ranks report to this one, in the process of rank 0, which tells them what is
-// wrong. Rank 0 reports to it like any other.
+// The server in rank 0's process to which the watchdogs of all ranks report, rank 0's included, and
+// which tells them of faults.
 //
-// Threads: a thread of its own does everything, and ends in the destructor, which first tells the
-// others that this was a good end.
+// Threads: a thread of its own does everything. The destructor tells the others that this is a
+// normal end, and ends it.
 class WatchdogServer : lockstep::detail::NonCopyable {
  public:
   WatchdogServer(int size, std::uint64_t token, std::chrono::milliseconds join_timeout,
@@ -44,7 +44,7 @@ class WatchdogServer : lockstep::detail::NonCopyable {
  private:
   friend class SocketLoop;
 
-  // What is known of a connection that has said hello.
+  // What is known about a connection that has said hello.
   struct Client {
     int rank;
     std::map<std::uint32_t, WatchdogLedger::GroupKey> groups{};  // by their numbers
@@ -74,7 +74,7 @@ class WatchdogServer : lockstep::detail::NonCopyable {
       }
       case ToServer::heartbeat:
         ledger_.find_left(client.rank, frame.number<std::uint32_t>());
-        // One at a time is enough: they say no more than that this thread lives, and who has ended.
+        // One at a time is enough: it says only that this thread lives, and how many have ended.
         if (!connection.is_sending()) {
           connection.send(FrameWriter(FromServer::heartbeat).number(ledger_.ends()).take());
         }
@@ -89,7 +89,7 @@ class WatchdogServer : lockstep::detail::NonCopyable {
         ledger_.abort(client.rank, frame.text());
         break;
       case ToServer::told:
-        ledger_.tell(client.rank);
+        ledger_.note_told(client.rank);
         break;
       case ToServer::finished:
         ledger_.finish(client.rank);
@@ -131,11 +131,11 @@ class WatchdogServer : lockstep::detail::NonCopyable {
     clients_.emplace(connection.id(), Client{rank});
     connection.set_most(kMaxWatchdogFrame);
     connection.send(FrameWriter(FromServer::welcome).take());
-    if (told_ > 0) connection.send(write_faults(ledger_.faults()));
+    if (faults_told_ > 0) connection.send(write_faults(ledger_.faults()));
   }
 
-  // Throws BadFrame unless the group's ranks are different ones of the world, the client's among
-  // them.
+  // Throws BadFrame unless the group's ranks are distinct, ranks of the world, and include the
+  // client's.
   void read_new_group(Client& client, FrameReader& frame) const {
     WatchdogLedger::GroupKey group = read_group(frame);
     const std::vector<int>& ranks = group.first;
@@ -165,11 +165,11 @@ class WatchdogServer : lockstep::detail::NonCopyable {
   }
   void on_pass() { tell(); }
 
-  // Tells all clients of new faults, and rank 0 last: it may end its process because of them, and
-  // the others would only learn that it did.
+  // Tells all clients of new faults, rank 0 last: it may end its process because of them, and the
+  // others would only learn that it did.
   void tell() {
-    if (told_ == ledger_.faults().size()) return;
-    told_ = ledger_.faults().size();
+    if (faults_told_ == ledger_.faults().size()) return;
+    faults_told_ = ledger_.faults().size();
     const std::string frame = write_faults(ledger_.faults());
     Connection* of_rank_0 = nullptr;
     for (Connection& connection : loop_.connections()) {
@@ -184,7 +184,7 @@ class WatchdogServer : lockstep::detail::NonCopyable {
     if (of_rank_0) of_rank_0->send(frame);
   }
 
-  // Out of memory: the clients find rank 0 lost.
+  // Out of memory: the clients find that rank 0 is lost.
   void on_failure(const std::exception&) {}
 
   void on_stop() {
@@ -205,7 +205,7 @@ class WatchdogServer : lockstep::detail::NonCopyable {
   WatchdogLedger ledger_;
   ListeningClock clock_;
   std::map<int, Client> clients_;  // by connection
-  std::size_t told_ = 0;           // of the ledger's faults
+  std::size_t faults_told_ = 0;    // of the ledger's faults
   SocketLoop loop_;
   const std::uint16_t port_;
 };

@@ -19,7 +19,7 @@ LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& 
     return RankFailure(static_cast<int>(i), devices[i]);
   };
   std::string first;  // what the first of them says
-  // A replica's RankGone is nested in its error.
+  // A RankGone may be nested in a replica's error.
   constexpr auto nested = lockstep::detail::NestedConsequence::counts;
   lockstep::detail::relay_first<RankGone>(errors, nested, source_of, [&](std::size_t i) {
     const std::string cause = lockstep::detail::described(errors[i]).text();

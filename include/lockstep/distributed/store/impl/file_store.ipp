@@ -32,7 +32,7 @@
 
 namespace lockstep::distributed::detail {
 
-// A FileStore's file, as one process has it open.
+// A FileStore's file, opened by one process.
 //
 // Threads: any thread may call any member.
 class StoreFile : lockstep::detail::NonCopyable {
@@ -45,7 +45,7 @@ class StoreFile : lockstep::detail::NonCopyable {
       if (!file_) fail("cannot be opened: ", std::strerror(errno));
       std::unique_lock guard(mutex_);
       const Lock lock(*this, LOCK_EX, deadline, guard);
-      // The last worker of an earlier run may have removed it since.
+      // The last worker of an earlier run may have removed it meanwhile.
       if (!is_at_path()) continue;
       refresh();
       if (joined_ == num_workers_ && num_workers_ > 0) {
@@ -59,7 +59,7 @@ class StoreFile : lockstep::detail::NonCopyable {
 
   std::string name() const { return "FileStore " + path_.string(); }
 
-  // Nothing if the keys that the call waits for have not come by the deadline.
+  // Nothing if the keys that the call waits for have no values by the deadline.
   std::optional<StoreAnswer> answer(const StoreCall& call, const Deadline& deadline) {
     for (Pause pause;; pause(deadline)) {
       {
@@ -71,12 +71,12 @@ class StoreFile : lockstep::detail::NonCopyable {
         }
         if (!call.waits() || values_.has_all(call.keys)) return values_.answer(call);
       }
-      // Between two looks the mutex is free, for this process's other threads.
+      // Between two checks this process's other threads may take the mutex.
       if (deadline.passed()) return std::nullopt;
     }
   }
 
-  // This process is done with it: if it is the last, it removes the file.
+  // Notes that this process has finished with the file, and removes it if it is the last.
   void leave(const Deadline& deadline) {
     if (num_workers_ == 0) return;
     std::unique_lock guard(mutex_);
@@ -84,13 +84,13 @@ class StoreFile : lockstep::detail::NonCopyable {
     refresh();
     append({StoreRequest::leave});
     refresh();
-    // Whoever has removed it may have made another one since.
+    // The file may have been removed and another one made meanwhile.
     if (left_ == num_workers_ && is_at_path()) ::unlink(path_.c_str());
   }
 
  private:
-  // The process may leave the folder in which a relative path begins. Where there is no such folder
-  // or no path, opening the file says so.
+  // The process may change its working directory later. If there is none now, or no path, opening
+  // the file says so.
   static std::filesystem::path absolute(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::path whole = std::filesystem::absolute(path, error);
@@ -99,9 +99,9 @@ class StoreFile : lockstep::detail::NonCopyable {
 
   static constexpr std::size_t kMaxFrame = Store::kMaxKey + Store::kMaxValue + 64;
 
-  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it.
-  // Between two looks it gives up `guard`, which holds the mutex, so that this process's other
-  // threads keep to their own time limits.
+  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it,
+  // and releases `guard`, the mutex, between two checks, so that this process's other threads keep
+  // to their own time limits.
   class Lock : lockstep::detail::NonCopyable {
    public:
     Lock(const StoreFile& store, int kind, const Deadline& deadline,
@@ -126,8 +126,8 @@ class StoreFile : lockstep::detail::NonCopyable {
     int descriptor_;
   };
 
-  // Reads the changes since the last time. The caller holds the lock, so an incomplete change is
-  // that of a process that has died; it stays for the next `append` to cut off.
+  // Reads the changes since the last time. The caller holds the lock, so only a process that has
+  // died can have left an incomplete change; the next `append` cuts it off.
   void refresh() {
     const std::size_t end = size();
     if (end < read_) fail("has become shorter: ", end, " bytes, where ", read_, " were known");
@@ -147,7 +147,7 @@ class StoreFile : lockstep::detail::NonCopyable {
     } catch (const BadFrame& error) {
       fail("is no store, or is damaged, near byte ", read_ + at, ": ", error.what());
     }
-    // The first change of a store is a `join`: it may be cut short, but nothing longer can be.
+    // The first change of a store is a `join`: an incomplete one is shorter than this.
     if (read_ + at == 0 && end >= frame_of({StoreRequest::join}).size()) {
       fail("is no store, or is damaged, near byte 0");
     }
@@ -174,8 +174,8 @@ class StoreFile : lockstep::detail::NonCopyable {
     }
   }
 
-  // Appends a change. The caller holds the lock and has read all changes. `values_` gets it from
-  // the next `refresh`, as in every other process.
+  // Appends a change. The caller holds the lock and has read all changes. The next `refresh`
+  // applies it to `values_`, as in every other process.
   void append(const StoreCall& change) {
     if (size() != read_ && ::ftruncate(file_.get(), static_cast<off_t>(read_)) != 0) {
       fail("cannot be shortened: ", std::strerror(errno));
@@ -189,7 +189,7 @@ class StoreFile : lockstep::detail::NonCopyable {
       put += static_cast<std::size_t>(more);
     }
   }
-  // Appends what the call changes, and returns its answer.
+  // Appends the call's change, if any, and returns its answer.
   StoreAnswer append_change(const StoreCall& call) {
     if (call.request == StoreRequest::add) {
       const std::int64_t total = values_.sum(call.keys[0], call.amount);
@@ -241,9 +241,9 @@ LOCKSTEP_INLINE FileStore::FileStore(const std::filesystem::path& path, int num_
       file_(std::make_unique<detail::StoreFile>(path, num_workers, detail::Deadline(timeout))) {}
 
 LOCKSTEP_INLINE FileStore::~FileStore() {
-  if (lockstep::detail::forked()) return;  // the worker is the parent
+  if (lockstep::detail::forked()) return;  // only the parent is a worker
   constexpr std::chrono::milliseconds kLongestParting{1000};
-  // If that fails the file stays.
+  // If this fails, the file stays.
   (void)lockstep::detail::thrown_by(
       [&] { file_->leave(detail::Deadline(std::min(timeout(), kLongestParting))); });
 }

@@ -27,9 +27,9 @@
 
 namespace lockstep::distributed::detail {
 
-// The side of a TCPStore that asks; where it is the server's process, it has that, too.
+// The client side of a TCPStore; in the server's process it owns the server, too.
 //
-// Threads: any thread may call any member. Each call has a connection of its own meanwhile.
+// Threads: any thread may call any member. Each call has a connection to itself.
 class TCPStoreClient : lockstep::detail::NonCopyable {
  public:
   TCPStoreClient(std::string host, std::uint16_t port, bool is_server, const Deadline& deadline)
@@ -47,7 +47,7 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
   std::uint16_t port() const { return port_; }
   std::string name() const { return "TCPStore at " + endpoint(host_, port_); }
 
-  // Nothing if the keys that the call waits for have not come by the deadline.
+  // Nothing if the keys that the call waits for have no values by the deadline.
   std::optional<StoreAnswer> answer(const StoreCall& call, const Deadline& deadline) {
     const std::string request = frame_of(call);
     check<ValueError>(request.size() <= kMaxStoreFrame, name(),
@@ -65,8 +65,8 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
   }
 
  private:
-  // Sends a request and returns the reply. A connection on which anything goes wrong is of no more
-  // use: a late reply must not be taken for that to the next request.
+  // Sends a request and returns the reply. If anything fails the connection is not used again: a
+  // late reply must not be taken for the next request's.
   std::string converse(const Descriptor& connection, const std::string& request,
                        const Deadline& deadline, bool waits, bool greets = false) const {
     int error = send_all(connection, request, answer_by(deadline));
@@ -88,16 +88,16 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
     return reply;
   }
 
-  // By when the server must answer: at the call's deadline, which is for the keys that it waits
-  // for, but never less than five seconds from here.
+  // When the server must have answered: at the call's deadline, but at least five seconds from now,
+  // since the deadline is for the keys that the call waits for.
   static Deadline answer_by(const Deadline& deadline) {
     constexpr std::chrono::milliseconds kLeast{5000};
     return Deadline(std::max(kLeast, std::chrono::milliseconds(deadline.poll_timeout())));
   }
 
   Descriptor connect(const Deadline& deadline, ConnectAttempts attempts) const {
-    // The server in the same process is reached whatever the host is called, and without the name
-    // localhost, which some containers lack.
+    // A server in the same process is reached by number, whatever the host is called: some
+    // containers do not know the name localhost.
     Descriptor connection = connect_to(server_ ? "127.0.0.1" : host_, port_, deadline, attempts);
     converse(connection, FrameWriter(StoreRequest::hello).text(kStoreGreeting).take(), deadline,
              false, true);

@@ -52,12 +52,12 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
                                                 host_name(options_), ' ', options_.interval.count(),
                                                 ' ', options_.heartbeat_timeout.count(), ' ',
                                                 options_.collective_timeout.count()));
-    // Rank 0 itself reaches it here, whatever the others call the host. A number: the name
-    // localhost is known only where /etc/hosts has it.
+    // Rank 0 itself uses this, whatever the others call the host. Not the name localhost, which
+    // some containers do not know.
     address.host = "127.0.0.1";
   } else {
     std::istringstream text(store.get("watchdog"));
-    text.imbue(std::locale::classic());  // another one may take the blanks for part of a number
+    text.imbue(std::locale::classic());  // others may read blanks as part of a number
     std::array<std::int64_t, 3> times{};
     text >> address.port >> address.token >> address.host >> times[0] >> times[1] >> times[2];
     lockstep::check<StoreError>(!text.fail(), store.name(),
@@ -77,7 +77,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
 }
 
 LOCKSTEP_INLINE Watchdog::~Watchdog() {
-  if (std::uncaught_exceptions() > exceptions_) abort(std::move(unwound_));
+  if (std::uncaught_exceptions() > exceptions_) abort(std::move(unwinding_reason_));
 }
 
 LOCKSTEP_INLINE std::shared_ptr<Progress> Watchdog::watch(const std::vector<int>& ranks) {
@@ -115,7 +115,7 @@ LOCKSTEP_INLINE void Watchdog::leave() {
 
 LOCKSTEP_INLINE void Watchdog::abort(std::string reason) noexcept {
   if (!client_) return;
-  // If there is no memory for it the others find that the process has ended.
+  // If there is no memory for it, the others find that the process has ended.
   (void)lockstep::detail::thrown_by([&] { client_->abort(std::move(reason)); });
 }
 

@@ -13,7 +13,7 @@
 
 namespace lockstep::distributed::detail {
 
-// What the variable says, in seconds, or `value` if it is not set.
+// The variable's value, in seconds, or `value` if it is not set.
 inline std::chrono::milliseconds seconds_from_environment(const char* variable,
                                                           std::chrono::milliseconds value) {
   const char* const set = std::getenv(variable);
@@ -30,7 +30,7 @@ LOCKSTEP_INLINE void check_host(const char* source, std::string_view host) {
                               " is '", host, "', but a machine's name or address has no blanks");
 }
 
-LOCKSTEP_INLINE bool watch_is_wanted() {
+LOCKSTEP_INLINE bool watchdog_enabled() {
   const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
   return !set || std::string_view(set) != "0";
 }
@@ -40,7 +40,7 @@ LOCKSTEP_INLINE bool watch_is_wanted() {
 namespace lockstep::distributed {
 
 LOCKSTEP_INLINE void WatchdogOptions::check() const {
-  // Clocks count nanoseconds, and may have to add two of them.
+  // A clock counts nanoseconds; two such times must add up without overflow.
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 50);
   lockstep::check<ValueError>(interval.count() > 0 && interval <= kLongest,
                               "WatchdogOptions.interval is ", interval.count(),
