@@ -20,16 +20,16 @@
 #include <cstddef>
 #include <type_traits>
 
-// A function of one or two elements, applied to whole tensors.
+// Applies a function of one or two elements to whole tensors.
 namespace lockstep::detail {
 
 // The operands of a mapping without their types, for code that is compiled once for all functions.
 struct MappedElements {
   const Stream& stream;
   View<const std::byte> a;  // sizes in elements
-  View<const std::byte> b;  // of a function of two
+  View<const std::byte> b;  // for a function of two elements
   View<std::byte> out;
-  const Walk<2>* walk;  // null where all of them are contiguous
+  const Walk<2>* walk;  // null if all are contiguous
   const void* f;
 
   template <class T>
@@ -41,9 +41,9 @@ struct MappedElements {
     return {static_cast<T*>(static_cast<void*>(view.data)), view.size};
   }
 };
-// How a function of one or two elements is mapped.
+// How a function is mapped.
 struct Mapping {
-  Dtype operand;  // where it is f32, operands may be of half precision
+  Dtype operand;  // if it is f32, operands may be of half precision
   Dtype result;
   void (*launch)(const MappedElements& elements);
 };
@@ -75,8 +75,8 @@ inline Tensor map_pairs(const Mapping& mapping, const char* operation, const Ten
   return result;
 }
 
-// f(x) for every element, as a new tensor; the dtypes are In and Out. Where In is float, x may be
-// of half precision. Not recorded.
+// f(x) for every element, as a new tensor. The dtypes are In and Out; for In = float x may be of
+// half precision. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const Tensor& x, F f) {
   using M = MappedElements;
@@ -89,8 +89,8 @@ Tensor map(const Tensor& x, F f) {
   return map_each(kMapping, x, &f);
 }
 
-// f(a, b) for every pair of elements, the operands stretched to a common shape; both are of dtype
-// In (or of half precision where it is float) and on one device. Not recorded.
+// f(a, b) for every pair of elements of operands that are broadcast against each other. Both are of
+// dtype In (or of half precision for In = float) and on one device. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
   using M = MappedElements;
@@ -109,7 +109,7 @@ Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
   return map_pairs(kMapping, operation, a, b, &f);
 }
 
-// The same for F of the type that tensors of this dtype are computed in.
+// The same for F<T>, with the type T in which tensors of this dtype are computed.
 template <template <class> class F, bool takes_integers = false>
 Tensor map_elements(const char* operation, const Tensor& x) {
   return compute_elements<takes_integers>(x.dtype(), operation,
@@ -121,7 +121,7 @@ Tensor map_elements(const char* operation, const Tensor& a, const Tensor& b) {
       a.dtype(), operation, [&]<class T>(T) { return map<T, T>(operation, a, b, F<T>{}); });
 }
 
-// `value` as an element of `dtype` has it, if that is of half precision; else as it is.
+// `value` rounded to `dtype` if that is of half precision, else as it is.
 inline Scalar rounded_to_half(Dtype dtype, Scalar value) {
   const auto single = value.as<float>();
   if (dtype == Dtype::f16) return static_cast<float>(Half(single));
@@ -134,7 +134,7 @@ template <class T>
 T scalar(const char* operation, Scalar value) {
   return value.visit([&]<class Number>(Number number) {
     if constexpr (std::is_integral_v<T>) {
-      check<DtypeError>(reaches<T>(number) && static_cast<Number>(static_cast<T>(number)) == number,
+      check<DtypeError>(fits_in<T>(number) && static_cast<Number>(static_cast<T>(number)) == number,
                         operation, ": the number ", number, " does not fit a tensor of ",
                         dtype_of<T>, "; convert the tensor first, with to(Dtype::f32)");
     }

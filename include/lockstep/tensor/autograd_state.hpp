@@ -6,21 +6,20 @@
 
 namespace lockstep::detail {
 
-// A thread's settings for autograd, which the guards in autograd/ and a running operation set.
+// A thread's autograd settings. The guards in autograd/ and running operations set them.
 //
-// The struct is defined here, below autograd, since a new tensor is marked by it.
+// It is defined here, below autograd, since a new tensor reads `inference`.
 //
 // **Torch counterpart.** c10::AutogradState.
 struct AutogradState {
   bool grad = true;
-  bool inference = false;   // nothing is recorded then, even where a guard turns `grad` on
-  bool saving = false;      // a recorded operation's forward runs
-  bool discarding = false;  // the forward of one that is not recorded runs
+  bool inference = false;   // turns recording off, whatever `grad` says
+  bool saving = false;      // in the forward of a recorded operation
+  bool discarding = false;  // in the forward of one that is not recorded
 
   bool records() const { return grad && !inference; }
-  // Whether what an operation saves is dropped, since no backward will read it. It is kept where
-  // recording is on: there, the forward of an operation that is not recorded may make others that
-  // are.
+  // True if what an operation saves for backward is dropped. With recording on it is kept: there,
+  // the forward of an unrecorded operation may call others that are recorded.
   bool discards() const { return discarding && !records(); }
 };
 
@@ -29,7 +28,7 @@ inline AutogradState& autograd_state() {
   return state;
 }
 
-// Makes `state` the calling thread's until destroyed.
+// Makes `state` the calling thread's settings until destroyed.
 struct AutogradStateScope : ScopedValue<AutogradState> {
   explicit AutogradStateScope(const AutogradState& state) : ScopedValue(autograd_state(), state) {}
 };

@@ -26,8 +26,8 @@ namespace lockstep::detail {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-// A number without its fraction, as an i64 or an i32: the least one for a NaN and for what is
-// beyond its range, as processors of the x86 family have it.
+// Truncates a number to i64 or i32. A NaN, or a number beyond the range, gives the least one, as
+// x86 processors do.
 template <class To, class From>
 LOCKSTEP_HD To whole(From value) {
   constexpr auto kLeast = static_cast<To>(Wrapping<To>{1} << (8 * sizeof(To) - 1));
@@ -35,7 +35,7 @@ LOCKSTEP_HD To whole(From value) {
   return value >= kFirst && value < -kFirst ? static_cast<To>(value) : kLeast;
 }
 
-// Converts one element: half-precision types through f32, floating-point numbers to u8 through i64.
+// Converts one element. Half-precision types go through f32, floating-point to u8 through i64.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
   if constexpr (is_half<From> && !std::is_same_v<To, float>) {
@@ -43,7 +43,7 @@ LOCKSTEP_HD To convert(From value) {
   } else if constexpr (is_half<To>) {
     return To(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool> && std::is_floating_point_v<From>) {
-    // Of bits, since under -ffast-math NaN may compare equal to 0.
+    // By bits, since under -ffast-math NaN may compare equal to 0.
     using Bits = std::conditional_t<sizeof(From) == 4, std::uint32_t, std::uint64_t>;
     return (__builtin_bit_cast(Bits, value) << 1) != 0;
   } else if constexpr (sizeof(To) == 1 && std::is_floating_point_v<From>) {
@@ -62,26 +62,26 @@ struct CastKernel {
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = convert<To>(in[i]); }
 };
 
-// An element of `Bytes` bytes, of whatever dtype: copies do not look at its value.
+// An element of `Bytes` bytes, of any dtype, for copies, which do not read its value.
 template <std::size_t Bytes>
 struct alignas(Bytes) Moved {
   unsigned char bytes[Bytes];
 };
 
-// Copies between two strided layouts of one shape. The Views cover everything from the first to the
-// last element touched.
+// Copies between two strided layouts of one shape. The Views reach from the first to the last
+// element touched.
 template <class T>
 struct StridedCopyKernel {
   View<const T> in;
   View<T> out;
-  Walk<2> walk;  // of `in` and of `out`
+  Walk<2> walk;  // over `in` and `out`
 
   void operator()() const {
-    const bool across = is_across();
-    walk.for_each_plane([this, across](const auto& offsets) {
+    const bool transposed = is_transposed();
+    walk.for_each_plane([this, transposed](const auto& offsets) {
       const T* from = in.data + offsets[0];
       T* to = out.data + offsets[1];
-      if (across) return copy_across(from, to);
+      if (transposed) return copy_transposed(from, to);
       for (std::int64_t r = walk.plane_rows(); r > 0; --r) {
         copy_row(from, walk.inner_stride(0), to, walk.inner_stride(1), walk.inner_size());
         from += walk.row_stride(0);
@@ -91,16 +91,16 @@ struct StridedCopyKernel {
   }
 
  private:
-  // Whether one side's rows are closer together than the elements of a row. Row by row, each
-  // element would take a cache line of that side, which is gone before its next element's turn.
-  bool is_across() const {
+  // True if one side's rows are closer together than the elements of a row. Copied row by row, each
+  // element would take a cache line of that side, which is evicted before its next element's turn.
+  bool is_transposed() const {
     const std::int64_t from = walk.inner_stride(0), to = walk.inner_stride(1);
     return walk.plane_rows() > 1 && std::min(from, to) > 0 && std::max(from, to) > 1 &&
            (walk.row_stride(0) < from || walk.row_stride(1) < to);
   }
 
-  // Copies a plane by tiles, of as many rows as have elements on a cache line.
-  void copy_across(const T* from, T* to) const {
+  // Copies a plane by tiles of as many rows as have elements on a cache line.
+  void copy_transposed(const T* from, T* to) const {
     constexpr std::int64_t kRows = 64 / sizeof(T);
     constexpr std::int64_t kColumns = 8;
     const std::int64_t rows = walk.plane_rows(), columns = walk.inner_size();
@@ -119,7 +119,7 @@ struct StridedCopyKernel {
     }
   }
 
-  // Line by line, since compilers make no vectors of bytes that are written one element at a time.
+  // By whole cache lines, since compilers do not vectorise single-element writes of bytes.
   static void fill(T* to, T value, std::int64_t count) {
     constexpr std::int64_t kCount = 64 / sizeof(T);
     T line[kCount];
@@ -128,7 +128,7 @@ struct StridedCopyKernel {
     std::memcpy(to, line, static_cast<std::size_t>(count) * sizeof(T));
   }
 
-  // (By value: a T is bytes, so a write to it might be one to anything that is referred to.)
+  // By value: a write to a T, which is bytes, might alias anything passed by reference.
   static void copy_row(const T* from, std::int64_t step_from, T* to, std::int64_t step_to,
                        std::int64_t count) {
     if (step_to == 1 && step_from == 1) {
@@ -148,23 +148,23 @@ decltype(auto) dispatch_moved(Dtype dtype, const Body& body) {
                       [&]<class T>(T) -> decltype(auto) { return body(Moved<sizeof(T)>()); });
 }
 
-// What the elements of a tensor take when they lie side by side.
+// The bytes of a tensor's elements, packed.
 inline std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
 }
 
-// One past the last element that a layout touches, counted from the first.
+// The number of elements from the first to the last that a layout touches.
 std::size_t extent(const Tensor& tensor);
 
 // Copies on `stream` between tensors of one device, shape and dtype, of any strides.
 void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream);
 
-// A contiguous tensor with the elements of `src`, on the same device: `src` itself if it is one.
-// Not recorded for backward.
+// A contiguous tensor with the elements of `src`, on the same device; `src` itself if it is
+// contiguous. Not recorded for backward.
 Tensor packed(const Tensor& src);
 
-// As `packed`, but without a new handle where `src` is contiguous: then this refers to `src`, which
-// has to live longer.
+// As `packed`, but refers to a contiguous `src`, which must outlive it, instead of making a new
+// handle.
 class Packed : NonCopyable {
  public:
   explicit Packed(const Tensor& src) : Packed(src, src.is_contiguous() ? Tensor() : packed(src)) {}
@@ -174,7 +174,7 @@ class Packed : NonCopyable {
   const Tensor& operator*() const { return tensor_; }
 
  protected:
-  // `copy` is what to refer to if it is defined.
+  // Refers to `copy` if that is defined, else to `src`.
   Packed(const Tensor& src, Tensor copy)
       : copy_(std::move(copy)), tensor_(copy_.defined() ? copy_ : src) {}
 
@@ -190,32 +190,30 @@ Tensor cast(const Tensor& src, Dtype dtype);
 inline Backend& copying_backend(Device a, Device b) { return backend_of(a.is_cuda() ? a : b); }
 
 // The stream on which copy_into copies: the current one of the target's device, or of the source's
-// where the target is in ordinary host memory.
+// if the target is in plain host memory.
 Stream stream_of_copy(const Tensor& dst, const Tensor& src);
 
-// Issues the copy of one contiguous tensor's bytes onto another of the same size to `stream`. The
-// caller has ordered `stream` after the source's producer; this records both tensors on it and
-// orders the write after earlier readers of `dst`.
+// Issues to `stream` a copy between contiguous tensors of the same size in bytes. The caller has
+// ordered `stream` after the source's producer; this records both tensors on it and orders the
+// write after earlier readers of `dst`.
 void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream);
 
-// `source`, or a copy of it if the two share memory in different layouts: writing `target` element
-// by element would change some of the source before they are read.
-Tensor apart_from(const Tensor& target, const Tensor& source);
+// `source`, or a copy of it if it shares memory with `target` in another layout, so that writing
+// `target` element by element would change elements of `source` not yet read.
+Tensor copy_if_overlapping(const Tensor& target, const Tensor& source);
 
-// Makes `dst` hold the elements of `src`, converted to its dtype; the shapes are equal, devices and
+// Copies the elements of `src` to `dst`, converted to its dtype. The shapes are equal; devices and
 // strides are any.
 //
-// A copy to plain host memory has ended when this returns, since plain memory has no stream to wait
-// for. A copy between devices is issued to the destination's current stream and runs after what has
-// been issued to the source's. A copy from plain host memory may still read that when this returns:
-// the source is recorded on the copy's stream.
+// A copy to plain host memory has ended when this returns. A copy to another device is issued to
+// that device's current stream, after what was issued to the source's. A copy from plain host
+// memory may still read it when this returns: the source is recorded on the copy's stream.
 void copy_into(const Tensor& dst, const Tensor& src);
 
-// A new contiguous tensor that `options` describe, with the elements of `src` as copy_into brings
-// them there.
+// A new contiguous tensor as `options` say, filled by copy_into.
 Tensor copy_as(const Tensor& src, const TensorOptions& options);
 
-// A contiguous tensor with the elements of `tensor` that the host can read: the tensor itself if it
+// A contiguous tensor that the host can read, with the elements of `tensor`; `tensor` itself if it
 // is one. Not recorded for backward.
 Tensor contiguous_on_host(const Tensor& tensor);
 

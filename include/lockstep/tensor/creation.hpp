@@ -24,11 +24,12 @@
 // New tensors with given values; the random ones are in tensor/random.hpp.
 namespace lockstep {
 
-// A tensor of the given shape filled with `value`, converted to the dtype; integers cut its
-// fraction off, and u8 takes -255 to -1 modulo 256.
+// A tensor of the given shape filled with `value`. Integer dtypes drop its fraction, and u8 takes
+// -255 to -1 modulo 256.
 //
 // **Torch counterpart.** torch::full.
-// **Threads and exceptions.** A DtypeError if f32 or an integer dtype does not reach as far.
+// **Threads and exceptions.** A DtypeError if the value is out of range for f32 or an integer
+// dtype.
 Tensor full(const Shape& shape, Scalar value, const TensorOptions& options = {});
 template <std::same_as<Dtype> D>
 Tensor full(const Shape& shape, Scalar value, D dtype) {
@@ -54,15 +55,15 @@ Tensor ones(const Shape& shape, D dtype) {
   return ones(shape, TensorOptions{.dtype = dtype});
 }
 
-// Tensors of the shape, dtype and device of `tensor`: without values, filled with 0, and filled
-// with 1. They are contiguous and do not require grad.
+// Contiguous tensors of the shape, dtype and device of `tensor`: uninitialised, filled with 0, and
+// filled with 1. They do not require grad.
 //
 // **Torch counterpart.** torch::empty_like, torch::zeros_like, torch::ones_like.
 inline Tensor empty_like(const Tensor& tensor) { return empty(tensor.sizes(), tensor.options()); }
 inline Tensor zeros_like(const Tensor& tensor) { return zeros(tensor.sizes(), tensor.options()); }
 inline Tensor ones_like(const Tensor& tensor) { return ones(tensor.sizes(), tensor.options()); }
 
-// A tensor with a copy of `values`, which are in row-major order; its dtype is that of T.
+// A tensor with a copy of `values`, in row-major order. Its dtype is that of T.
 //
 // **Torch counterpart.** torch::tensor with a shape; torch::from_blob(...).clone().
 // **Threads and exceptions.** A ShapeError if the number of values is not that of the shape.
@@ -84,7 +85,7 @@ requires(!std::is_same_v<T, bool>) Tensor
   return from_values(std::span<const T>(values), shape, device);
 }
 
-// A 1-dimensional tensor of the values listed.
+// A 1-dimensional tensor of the given values.
 //
 // **Torch counterpart.** torch::tensor.
 // **Example.** tensor({1.0f, 2.0f}), tensor<double>({1, 2}), tensor(std::vector{1.0f, 2.0f})
@@ -114,12 +115,12 @@ Tensor scalar_tensor(T value, Device device = {}) {
   return from_values(std::span<const T>(&value, 1), {}, device);
 }
 
-// 0, 1, …, count − 1 as a vector: of i64 or, where there are options, of their dtype, which is f32
-// unless they name one.
+// A 1-dimensional tensor of 0, 1, …, count − 1. Its dtype is i64; with options, theirs, which is
+// f32 by default.
 //
 // **Torch counterpart.** torch::arange(count).
-// **Threads and exceptions.** A ValueError for a negative count, a DtypeError for a dtype that does
-// not reach as far.
+// **Threads and exceptions.** A ValueError for a negative count, a DtypeError if count − 1 is out
+// of range for the dtype.
 Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64});
 template <std::same_as<Dtype> D>
 Tensor arange(std::int64_t count, D dtype) {

@@ -23,7 +23,7 @@ LOCKSTEP_HD constexpr std::uint64_t mix_bits(std::uint64_t z) {
 
 inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
 
-// The numbers of a sequence from place `first` on. A kernel may draw them in any order, since the
+// The numbers of a sequence from number `first` on. A kernel may draw them in any order, since the
 // state of SplitMix64 is a counter.
 struct RandomRange {
   std::uint64_t key = 0;
@@ -36,15 +36,14 @@ struct RandomRange {
   LOCKSTEP_HD std::uint64_t bits53(std::size_t i) const { return bits(i) >> 11; }
 };
 
-// One sequence for each replica on each device. The seed, the device and the replica decide its
-// numbers, so that replicas that run at the same time draw the same numbers in whatever order their
-// threads run.
+// One sequence for each replica on each device. Its numbers depend on the seed, the device and the
+// replica alone, so that replicas draw the same numbers in whatever order their threads run.
 //
-// Threads: any thread may take numbers. If two take them for one device and replica, their order
-// decides who gets which.
+// Threads: any thread may take numbers. If two take them for one device and replica, which one gets
+// which depends on their order.
 class DeviceRandom {
  public:
-  // The next `count` numbers.
+  // Takes the next `count` numbers.
   RandomRange take(Device device, std::size_t replica, std::size_t count);
 
   // The seed, and how many numbers have been taken from each sequence.

@@ -12,14 +12,14 @@
 
 namespace lockstep {
 
-// The element types of a tensor, as DLPack, NCCL and safetensors have them.
+// The element types of a tensor.
 //
 // **Torch counterpart.** torch::Dtype.
 enum class Dtype : unsigned char { f32, f64, f16, bf16, i64, i32, u8, boolean };
 
-// (std::bit_cast cannot be called in a kernel; the builtin behind it can.)
+// std::bit_cast cannot be called in a kernel; the builtin behind it can.
 
-// IEEE 754 half precision: a storage format with conversions, rounding to nearest even.
+// IEEE 754 half precision: a storage format with conversions, which round to nearest even.
 struct Half {
   std::uint16_t bits = 0;
 
@@ -62,7 +62,7 @@ struct Half {
   }
 };
 
-// The upper half of an f32: a storage format with conversions, rounding to nearest even.
+// The upper half of an f32: a storage format with conversions, which round to nearest even.
 struct BFloat16 {
   std::uint16_t bits = 0;
 
@@ -108,7 +108,8 @@ constexpr Dtype find_dtype(std::type_identity<T>) {
   return Dtype::f32;
 }
 
-// The type to compute in: unsigned for integers, which wrap around instead of being undefined.
+// The type to compute in: for integers unsigned, so that overflow wraps around and is not
+// undefined.
 template <class T>
 using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
                                              std::type_identity<T>>::type;
@@ -161,8 +162,8 @@ constexpr bool is_half_precision(Dtype dtype) {
 
 }  // namespace detail
 
-// Calls `body(T{})` with the C++ type of `dtype`, for the dtypes that most arithmetic is done in;
-// any other is a DtypeError that names the operation.
+// Calls `body(T{})` with the C++ type of `dtype`, which is f32 or f64; any other is a DtypeError
+// that names the operation.
 template <class Body>
 decltype(auto) dispatch_floating(Dtype dtype, const char* operation, Body&& body) {
   if (dtype == Dtype::f32) return body(float{});

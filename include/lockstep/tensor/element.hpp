@@ -13,12 +13,12 @@
 #include <type_traits>
 #include <utility>
 
-// A number that becomes an element of a tensor, or a number of the program.
+// Conversion of a number to an element of a tensor.
 namespace lockstep::detail {
 
-// Whether T reaches as far as a number. An integer type takes it without its fraction, and no NaN.
+// True if the number is in T's range. An integer type drops the fraction first, and has no NaN.
 template <class T, class Number>
-bool reaches(Number number) {
+bool fits_in(Number number) {
   using Limits = std::numeric_limits<T>;
   if constexpr (std::is_floating_point_v<T>) {
     const auto real = static_cast<double>(number);
@@ -39,22 +39,22 @@ template <class T>
   fail<DtypeError>(operation, ": the number ", number, " does not fit ", type);
 }
 
-// Throws unless T reaches as far, a type of half precision as well.
+// Throws unless the number is in T's range; half-precision types included.
 template <class T>
-void check_reached(const char* operation, Scalar number) {
+void check_fits(const char* operation, Scalar number) {
   const bool fits = number.visit([](auto value) {
     if constexpr (is_half<T>) {
       return is_finite(static_cast<float>(convert<T>(value)));
     } else {
-      return std::is_same_v<T, bool> || reaches<T>(value);
+      return std::is_same_v<T, bool> || fits_in<T>(value);
     }
   });
   if (!fits) fail_number<T>(operation, number);
 }
 
-// The number as an element, which it becomes by assignment: an integer type cuts its fraction off,
-// u8 takes -255 to -1 modulo 256, and bool asks whether it is 0. A DtypeError if T is an integer
-// type or float and does not reach as far.
+// The number as an element, as an assignment converts it: an integer type drops the fraction, u8
+// takes -255 to -1 modulo 256, and bool is whether it differs from 0. A DtypeError if it is out of
+// range for an integer type or float.
 template <class T>
 T element_of(const char* operation, Scalar number) {
   return number.visit([&]<class Number>(Number value) {
@@ -65,7 +65,7 @@ T element_of(const char* operation, Scalar number) {
       if (!fits) fail_number<T>(operation, number);
       return static_cast<T>(static_cast<std::int64_t>(value));
     } else {
-      if (!reaches<T>(value)) fail_number<T>(operation, number);
+      if (!fits_in<T>(value)) fail_number<T>(operation, number);
       return static_cast<T>(value);
     }
   });

@@ -17,7 +17,7 @@ Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype);
 
 }  // namespace detail
 
-// A tensor whose elements are not initialised.
+// A tensor with uninitialised elements.
 //
 // **Torch counterpart.** torch::empty.
 // **Devices and streams.** The memory belongs to the current stream of the device.

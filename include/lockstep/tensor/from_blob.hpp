@@ -16,50 +16,44 @@
 
 namespace lockstep {
 
-// What lent memory is like, and who gets it back.
+// What lent memory is like, and how it is given back.
 struct BlobOptions {
-  Shape strides = {};               // in elements; empty: row-major
-  std::optional<Dtype> dtype = {};  // of a void pointer's elements: f32 if nothing else is said
-  Device device = {};               // where the memory is
-  std::function<void(void*)> deleter{};  // is called with the pointer when the memory is given back
-  std::shared_ptr<const void> owner{};   // or this is held as long as the memory is in use
+  Shape strides = {};                    // in elements; empty: row-major
+  std::optional<Dtype> dtype = {};       // of a void pointer's elements; f32 by default
+  Device device = {};                    // where the memory is
+  std::function<void(void*)> deleter{};  // called with the pointer to give the memory back
+  std::shared_ptr<const void> owner{};   // or: held for as long as the memory is in use
   bool requires_grad = false;
 };
 
 namespace detail {
 
-// `operation` is what errors call it.
+// Errors name `operation`.
 Tensor lend(const char* operation, void* data, const Shape& shape, BlobOptions options);
 
 }  // namespace detail
 
-// A tensor on memory of the program's own, which is lent and not copied: what is written to the
-// one is in the other.
+// A tensor on the program's own memory, which is lent, not copied: what is written through the one
+// is seen through the other.
 //
-// The memory must live, and stay where it is, until the last tensor on it is gone and work that was
-// issued with it has ended; then the deleter is called, once, or the owner let go. With neither the
-// program itself has to know when that is, from `synchronize` for instance. The program may read
-// and write the memory itself while no such work is unfinished; a change counts for backward after
-// `mark_changed`. Two tensors on memory that was lent twice know nothing of each other: lend it
+// The memory must stay valid until the last tensor on it is gone and all work issued with it has
+// ended. Then the deleter is called, once, or the owner released; without either the program must
+// find out itself, for example by `synchronize`. The program may use the memory itself while no
+// such work is unfinished; call `mark_changed` after writing to it, so that backward notices. Do
+// not lend the same memory twice: the two tensors would not be ordered with each other. Lend it
 // once, and take copies or views of the tensor.
 //
 // **Torch counterpart.** torch::from_blob, torch::TensorMaker. The deleter of torch does not wait
 // for work on streams.
-// **Devices and streams.** The memory belongs to the current stream of the device, as new memory
-// does; the caller has ordered that stream after what others have still to do with it. Host memory
-// is plain `cpu`'s or that of any one host device, as `device` says; `is_pinned` is false even if
-// it is page-locked.
-// **Backward.** A leaf.
-// **Threads and exceptions.** The deleter runs in the thread that drops the last tensor, whichever
-// that is, if no work uses the memory any more, otherwise in a background thread after that work.
-// It must not throw (std::terminate) nor wait for other work of lockstep's. It is not called where
-// nobody can know that the work has ended: its GPU has failed, there is no memory left to note the
-// order, the process was forked since, or `main` has returned in a program that uses GPUs.
-// An error leaves the memory the caller's, and the deleter uncalled: a ValueError for a null
-// pointer to elements, memory that is not aligned to their size, a negative stride, or both a
-// deleter and an owner; a ShapeError for a negative size, or for strides of another number than
-// sizes; a DtypeError for a dtype that is not T's; a DeviceError for a device that does not exist,
-// or on which the memory is known not to be.
+// **Devices and streams.** The memory belongs to the device's current stream, like new memory; the
+// caller must order that stream after earlier work on it. Host memory may be lent to plain `cpu` or
+// to any host device; `is_pinned` is false even if it is page-locked.
+// **Backward.** The result is a leaf.
+// An error leaves the memory to the caller and does not call the deleter: a ValueError for a null
+// pointer to elements, memory not aligned to their size, a negative stride, or both a deleter and
+// an owner; a ShapeError for a negative size or a wrong number of strides; a DtypeError for a dtype
+// that is not T's; a DeviceError for a device that does not exist or on which the memory is known
+// not to be.
 // **Example.** ls::Tensor image = ls::from_blob(pixels->data(), {28, 28}, {.owner = pixels});
 template <class T>
 requires(std::is_void_v<T> || Element<T>) Tensor

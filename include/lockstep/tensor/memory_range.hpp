@@ -10,8 +10,8 @@
 
 namespace lockstep::detail {
 
-// Addresses that are all the tensor's: of its elements if it is contiguous, else of the first one
-// alone. (The storage would not do: memory may have been lent twice.)
+// Addresses that a tensor surely uses: those of its elements if it is contiguous, else those of the
+// first one. They are compared, and not storages, since memory may have been lent twice.
 struct MemoryRange {
   explicit MemoryRange(const Tensor& tensor)
       : begin(reinterpret_cast<std::uintptr_t>(tensor.impl()->data())) {

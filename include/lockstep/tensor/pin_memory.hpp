@@ -7,24 +7,21 @@
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Page-locked host memory, which the copy engine of a GPU reads and writes beside the program. A
-// copy to a GPU from other host memory goes through the processor first, and its caller waits for
-// that.
+// Page-locked host memory, which a GPU's copy engine accesses while the program goes on. A copy to
+// a GPU from other host memory goes through the processor first, and the caller waits.
 //
-// Where there is no GPU, nothing needs page-locked memory, and ordinary memory takes its place
-// without an error. (Torch raises.) Freed page-locked memory is kept and reused like other memory;
-// `empty_cache("cpu")` returns it to the system.
+// Without a GPU ordinary memory takes its place, without an error (torch raises). Freed page-locked
+// memory is kept and reused like other memory; `empty_cache("cpu")` returns it to the system.
 namespace lockstep {
 
-// While it lives, the memory of tensors that this thread makes on plain `cpu` is page-locked where
-// there is a GPU.
+// While it lives, tensors that this thread makes on plain `cpu` have page-locked memory, if there
+// is a GPU.
 //
 // **Torch counterpart.** The `pin_memory` of torch.empty and of DataLoader.
 // **Devices and streams.** Like other memory, a block is reused only after the work that was issued
 // to its recorded streams.
-// **Threads and exceptions.** The guard holds for the thread that makes it, and that thread
-// destroys it; guards nest. Making a tensor is an Error where the machine has no page-locked memory
-// left.
+// **Threads and exceptions.** The guard applies to the thread that makes it, which must destroy it;
+// guards nest. Making a tensor is an Error if the machine has no page-locked memory left.
 // **Example.**
 //   const ls::PinMemoryGuard pinned;
 //   ls::Tensor batch = ls::empty({64, 784});
@@ -32,8 +29,8 @@ struct PinMemoryGuard : detail::ScopedValue<bool> {
   explicit PinMemoryGuard(bool on = true) : ScopedValue(detail::pin_memory_wanted(), on) {}
 };
 
-// How much page-locked memory this process has: all zeros where there is no GPU.
-// `memory_stats("cpu")` counts ordinary memory only.
+// Statistics of this process's page-locked memory; all zeros without a GPU. `memory_stats("cpu")`
+// counts ordinary memory only.
 //
 // **Torch counterpart.** torch.cuda.host_memory_stats.
 MemoryStats pinned_memory_stats();

@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// The values of a tensor, and what is not the default of dtype, device and requires_grad.
+// Prints the values of a tensor, and its dtype, device and requires_grad where they are not the
+// default.
 //
 // **Torch counterpart.** repr of a tensor in Python.
 // **Devices and streams.** Copies the data to the host, which waits for the device.

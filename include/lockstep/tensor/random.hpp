@@ -23,7 +23,7 @@ class Generator;
 
 namespace detail {
 
-// Each call gives 64 random bits.
+// Each call returns 64 random bits.
 using RandomBits = FunctionRef<std::uint64_t()>;
 
 // Uniform in [0, 1), a multiple of 2⁻⁵³.
@@ -31,20 +31,20 @@ inline double uniform_of(RandomBits bits) { return static_cast<double>(bits() >>
 // Standard normal, by the ziggurat of Marsaglia and Tsang (2000).
 double normal_of(RandomBits bits);
 
-// Calls `fill` with the bits for a tensor on `device`: those of `generator`, whose lock is held
-// meanwhile. In a replica the default generator gives way to the replica's own sequence on that
-// device, of which one number decides the whole tensor.
+// Calls `fill` with the bits for a tensor on `device`: those of `generator`, which is locked
+// meanwhile. In a replica the default generator is replaced by the replica's own sequence on that
+// device, of which one number seeds the whole tensor.
 void with_random_bits(Generator& generator, Device device, FunctionRef<void(RandomBits)> fill);
 
 }  // namespace detail
 
-// A source of random numbers whose sequence depends on the seed alone. It has the 64-bit Mersenne
-// Twister of the standard and distributions of its own, since the standard does not prescribe the
-// numbers of its distributions.
+// A source of random numbers whose sequence depends on the seed alone. It uses the standard's
+// 64-bit Mersenne Twister and its own distributions, since the standard does not fix the numbers of
+// its distributions.
 //
 // **Torch counterpart.** torch::Generator; the sequences differ.
-// **Threads and exceptions.** Any thread may draw; `mutex_` guards the engine. If several do, their
-// order decides who gets which number.
+// **Threads and exceptions.** Any thread may draw; `mutex_` guards the engine. If several do, which
+// one gets which number depends on their order.
 class Generator : detail::NonCopyable {
  public:
   explicit Generator(std::uint64_t seed = 67280421310721);
@@ -64,8 +64,8 @@ class Generator : detail::NonCopyable {
   //
   // **Torch counterpart.** torch::Generator::get_state.
   std::string state();
-  // Continues the sequence from where `state` was taken. Text that is no state is a ValueError and
-  // changes nothing.
+  // Continues the sequence from where `state` was taken. Invalid text is a ValueError and changes
+  // nothing.
   //
   // **Torch counterpart.** torch::Generator::set_state.
   void set_state(const std::string& state);
@@ -82,39 +82,39 @@ class Generator : detail::NonCopyable {
 
 namespace detail {
 
-// All random numbers of a program: those drawn on the host, and those that kernels draw.
+// A program's random numbers: those drawn on the host, and those that kernels draw.
 struct RandomNumbers {
   Generator generator;
   DeviceRandom devices;
 };
 
-// The numbers that this thread draws instead of the process's. A rank of distributed::run and the
-// threads that work for it have such; in all other threads it is null.
+// The numbers that this thread draws instead of the process's; null except in a rank of
+// distributed::run and the threads that work for it.
 std::shared_ptr<RandomNumbers>& random_override();
 
 RandomNumbers& random_numbers();
 inline DeviceRandom& device_random() { return random_numbers().devices; }
 
 // Throws unless numbers of `dtype` can be drawn from [low, high): a ValueError for bounds that are
-// not finite, the greater one first, or without a whole number for an integer dtype, a DtypeError
-// for such as the dtype does not reach.
+// not finite or not in order, or, for an integer dtype, with no whole number between them; a
+// DtypeError for bounds out of the dtype's range.
 void check_uniform(const char* operation, double low, double high, Dtype dtype);
 
-// Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
-// For integers each whole number there is as likely, if doubles have all of them. The bounds have
-// passed check_uniform.
+// Uniform in [low, high), even after rounding to `dtype`; `low` if they are equal. For integers all
+// whole numbers in it are equally likely, if doubles have all of them. The bounds have passed
+// check_uniform.
 double uniform_in(double low, double high, Dtype dtype, RandomBits bits);
 
-// A copy of this thread's numbers, which continues from where they are.
+// A copy of this thread's numbers, which continues from their present state.
 std::shared_ptr<RandomNumbers> copy_random_numbers();
 
 }  // namespace detail
 
-// The generator that functions use by default: the process's, and in a rank of distributed::run
-// that rank's own, a copy of its caller's. In a replica that parallel_apply runs, tensors are
-// filled by it from the replica's own numbers instead, as dropout's are, which the seed, the device
-// and the replica decide, in whatever order the threads run. (Replicas within replicas that share a
-// device and an index share these numbers, too, in the order of their threads.)
+// The generator that functions use by default: the process's, or in a rank of distributed::run the
+// rank's, which starts as a copy of its caller's. In a replica that parallel_apply runs, filling a
+// tensor by it draws the replica's own numbers, like dropout: they depend on the seed, the device
+// and the replica, not on the order of threads. (Nested replicas that share a device and an index
+// share them, in the order of their threads.)
 inline Generator& default_generator() { return detail::random_numbers().generator; }
 
 // Seeds the default generator and the random numbers that kernels and replicas draw.
@@ -122,10 +122,11 @@ inline Generator& default_generator() { return detail::random_numbers().generato
 // **Torch counterpart.** torch::manual_seed.
 void manual_seed(std::uint64_t seed);
 
-// Uniform in [low, high); for an integer dtype the whole numbers that are. Drawn on the host, so
-// every device gets the same numbers, and a replica its own (default_generator). A ValueError for
-// bounds that are not finite, the greater one first, or without a whole number between them for an
-// integer dtype; a DtypeError for a dtype that does not reach as far.
+// A tensor of numbers uniform in [low, high); for an integer dtype, of the whole numbers in it.
+// They are drawn on the host, so every device gets the same, and each replica its own
+// (default_generator). A ValueError for bounds that are not finite or not in order, or, for an
+// integer dtype, with no whole number between them; a DtypeError for bounds out of the dtype's
+// range.
 //
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,
@@ -135,8 +136,8 @@ Tensor rand(const Shape& shape, D dtype) {
   return rand(shape, TensorOptions{.dtype = dtype});
 }
 
-// Normal with mean 0 and deviation 1. Drawn on the host as rand's are. A DtypeError for a dtype
-// that is not floating-point.
+// A tensor of normal numbers with mean 0 and deviation 1, drawn on the host as rand's are. A
+// DtypeError for a dtype that is not floating-point.
 //
 // **Torch counterpart.** torch::randn.
 Tensor randn(const Shape& shape, const TensorOptions& options = {},

@@ -12,18 +12,18 @@
 
 namespace lockstep::detail {
 
-// Small blocks of memory that the calling thread has freed and keeps for itself.
+// Small blocks of memory that the calling thread has freed and keeps for reuse.
 //
 // A training step makes and destroys the same few hundred handles, storages and nodes each time.
-// What malloc keeps for a thread is seven blocks of a size, less than one step of the smallest
-// model uses; taking a block from here and putting it back are a few instructions each.
+// malloc keeps seven blocks of a size for a thread, fewer than one step of the smallest model uses;
+// taking and returning a block here is a few instructions.
 //
-// Threads: each thread has lists of its own, and a block belongs to the thread that freed it. They
-// are given back when the thread ends; what is freed after that, by the destructors of other
-// thread-local or static objects, is not kept.
+// Threads: each thread has its own lists; a block goes to the thread that frees it. The lists are
+// freed when the thread ends. What is freed after that, by destructors of other thread-local or
+// static objects, is not kept.
 class RecycledBlocks {
  public:
-  // 0 with AddressSanitizer, which has to see each block freed.
+  // 0 with AddressSanitizer, which must see each block freed.
   static constexpr std::size_t kLargest = kPoisons ? 0 : 512;
 
   static void* take(std::size_t bytes);
@@ -44,12 +44,12 @@ class RecycledBlocks {
   };
 
   static constexpr std::size_t kStep = 32;
-  static constexpr std::uint32_t kRoom = 128;  // blocks that a list keeps at most
+  static constexpr std::uint32_t kRoom = 128;  // most blocks that a list keeps
 
   static constexpr std::size_t list_of(std::size_t bytes) { return (bytes - 1) / kStep; }
   static constexpr std::size_t bytes_of(std::size_t bytes) { return (list_of(bytes) + 1) * kStep; }
 
-  // Lets this thread's lists keep blocks. False if the thread is ending, and no list may.
+  // Lets this thread's lists keep blocks. False if the thread is ending.
   static bool open() noexcept;
 
   inline static constinit thread_local std::array<List, 512 / kStep> lists_{};
@@ -57,7 +57,7 @@ class RecycledBlocks {
   inline static constinit thread_local bool closed_ = false;
 };
 
-// An allocator of recycled blocks: for std::allocate_shared, which puts the object and its counts
+// An allocator of recycled blocks, for std::allocate_shared, which puts an object and its counts
 // into one block, and for short vectors.
 template <class T>
 struct RecyclingAllocator {

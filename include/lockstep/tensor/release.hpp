@@ -7,9 +7,9 @@
 
 namespace lockstep::detail {
 
-// Gives up a reference to a part of an autograd graph. The parts own one another in chains as long
-// as the program that was recorded, so destroying one within the other's destructor would overflow
-// the stack; instead the outermost call on a thread destroys them one after the other.
+// Drops a reference to a part of an autograd graph. The parts own one another in chains as long as
+// the recorded program, so nested destructors would overflow the stack; the outermost call on a
+// thread destroys the parts one after another.
 void release(std::shared_ptr<void> object) noexcept;
 
 }  // namespace lockstep::detail

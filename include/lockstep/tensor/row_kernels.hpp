@@ -8,12 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-// Kernels that add up and write the rows of a matrix that indices name. (Those in
-// ops/kernels/index_kernels.hpp read them.)
+// Kernels that sum and write the rows of a matrix that indices name. Those in
+// ops/kernels/index_kernels.hpp read them.
 namespace lockstep::detail {
 
-// Whose indices name rows: those of an operation, or those of a sparse tensor. The labels of a loss
-// name classes.
+// Whose indices these are, for messages. The labels of a loss name classes.
 enum class RowsOf : unsigned {
   embedding,
   sparse_tensor,
@@ -23,7 +22,7 @@ enum class RowsOf : unsigned {
   cross_entropy
 };
 
-// `index` as the number of a row; an IndexError that names `position` if there is no such row.
+// `index` as a row number; an IndexError that names `position` if there is no such row.
 inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t position,
                                std::size_t rows) {
   if (index >= 0 && index < static_cast<std::int64_t>(rows)) [[likely]]
@@ -39,7 +38,7 @@ inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t positi
                    kRows[which], " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
 }
 
-// out[indices[i]] += grad[i / repeats], row by row and in this order, the rest zero; the index
+// out[indices[i]] += grad[i / repeats], row by row, in this order; other rows are zero. The index
 // `padding` (none if negative) is left out.
 template <class T>
 struct SumRowsCall {
@@ -49,7 +48,7 @@ struct SumRowsCall {
   View<T> out;
   std::size_t rows, width;
   std::int64_t padding = -1;
-  std::size_t repeats = 1;  // so many indices share a row of the gradient; 1 on GPUs
+  std::size_t repeats = 1;  // how many indices share a row of the gradient; 1 on GPUs
 
   void operator()() const {
     std::fill_n(out.data, out.size, T(0));

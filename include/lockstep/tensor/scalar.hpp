@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// A number beside a tensor. An integer that std::int64_t holds is kept as such, so that it loses no
-// digits, and every other number as a double.
+// A number that an operation takes beside a tensor. An integer that fits std::int64_t is kept as
+// one, so it loses no digits; every other number is kept as a double.
 //
 // **Torch counterpart.** torch::Scalar.
 class Scalar {
@@ -21,13 +21,13 @@ class Scalar {
   constexpr Scalar(T number) : real_(static_cast<double>(number)) {
     if constexpr (std::is_integral_v<T>) {
       const auto whole = static_cast<std::int64_t>(number);
-      // An unsigned integer may be too great.
+      // An unsigned integer may be too large.
       is_whole_ = static_cast<T>(whole) == number && (whole < 0) == (real_ < 0);
       if (is_whole_) whole_ = whole;
     }
   }
 
-  // f of the number, as an std::int64_t or as a double.
+  // Calls f with the number, as an std::int64_t or as a double.
   template <class F>
   constexpr decltype(auto) visit(const F& f) const {
     return is_whole_ ? f(whole_) : f(real_);
@@ -40,7 +40,7 @@ class Scalar {
 
   constexpr Scalar operator-() const {
     return visit([]<class T>(T number) -> Scalar {
-      // The negative of 0 has a sign, and that of the least integer has no std::int64_t.
+      // -0 keeps its sign only as a double, and the least integer's negative does not fit.
       const bool has_negative = number != 0 && number != std::numeric_limits<T>::lowest();
       return has_negative ? Scalar(-number) : Scalar(-static_cast<double>(number));
     });

@@ -64,26 +64,25 @@ class Shape {
   std::size_t count_ = 0;
 };
 
-// The number of elements of a shape; 1 for the empty shape. A negative size, or a product that no
-// memory can hold, is a ShapeError.
+// The number of elements of a shape; 1 for the empty shape. A ShapeError for a negative size, or a
+// product that no memory can hold.
 std::int64_t numel(const Shape& shape);
 
-// Row-major strides, in elements. If the shape has no elements, the product of its sizes may
-// overflow: the strides wrap around then, and nothing uses them.
+// Row-major strides, in elements. If the shape has no elements they may overflow and wrap around;
+// nothing uses them then.
 Shape contiguous_strides(const Shape& shape);
 
 namespace detail {
 
 bool strides_are_contiguous(const Shape& shape, const Shape& strides);
 
-// How many bytes the elements of a shape take that a file gives; nothing if no memory can hold
-// them.
+// The number of bytes of a shape read from a file; nothing if no memory can hold them.
 std::optional<std::uint64_t> byte_size(const Shape& shape, std::size_t element_bytes);
 
 }  // namespace detail
 
-// `dim` counted from the front, where −1 means the last; out of range is an IndexError in torch's
-// words.
+// `dim` counted from the front, where −1 means the last; an IndexError, in torch's words, if it is
+// out of range.
 std::size_t wrap_dim(std::int64_t dim, std::size_t dims);
 
 }  // namespace lockstep

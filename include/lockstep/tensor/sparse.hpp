@@ -5,16 +5,16 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Sparse tensors: gradients of a large table of which few rows were used.
+// Sparse tensors: gradients of a large table of which few rows are used.
 //
 // **Torch counterpart.** Tensors of layout torch.sparse_coo with one sparse dimension, of f32 or
-// f64, which nn::Embedding with `sparse` needs. Operations refuse them with an error that says how
-// to get a dense tensor. These take them: a leaf's `grad` and its accumulation, DataParallel,
-// DistributedDataParallel, optim::SGD, optim::SparseAdam and optim::clip_grad_norm_.
+// f64, as nn::Embedding with `sparse` needs them. They are accepted by a leaf's `grad` and its
+// accumulation, DataParallel, DistributedDataParallel, optim::SGD, optim::SparseAdam and
+// optim::clip_grad_norm_. All other operations throw an error that says how to get a dense tensor.
 namespace lockstep {
 
-// A sparse tensor of shape `size`. Row r is the sum of all values[i] whose indices[0][i] is r; a
-// row that no index names is zero. The tensor holds copies of both arguments.
+// A sparse tensor of shape `size`. Row r is the sum of all values[i] whose indices[0][i] is r, and
+// zero if there are none. The tensor copies both arguments.
 //
 // **Torch counterpart.** torch.sparse_coo_tensor, with one sparse dimension.
 // **Devices and streams.** The host waits for the indices and checks them.
@@ -25,17 +25,17 @@ namespace lockstep {
 // **Example.** `sparse_coo_tensor(from_values<std::int64_t>({2, 0}, {1, 2}), ones({2, 3}), {4, 3})`
 Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values, const Shape& size);
 
-// Declares whether the gradients of this leaf are going to be sparse, which DistributedDataParallel
-// has to know on construction. nn::Embedding declares it for its weight if it is `sparse`. The mark
-// belongs to the variable and not to its data: a module's to() keeps it, and a new Parameter on the
-// same data does not have it.
+// Declares that the gradients of this leaf will be sparse, or not. DistributedDataParallel must
+// know on construction; nn::Embedding with `sparse` declares it for its weight. The mark belongs to
+// the variable, not its data: a module's to() keeps it, and a new Parameter on the same data does
+// not have it.
 //
 // **Torch counterpart.** The expect_sparse_gradient of DistributedDataParallel's reducer, which
-// knows it from the type of the module.
+// goes by the module's type.
 // **Threads and exceptions.** A ValueError for an undefined tensor, a ShapeError for one without
 // dimensions.
 void expect_sparse_gradient(const Tensor& leaf, bool expected = true);
-// Whether it has been declared; false for an undefined tensor.
+// True if that was declared; false for an undefined tensor.
 inline bool expects_sparse_gradient(const Tensor& leaf) {
   return leaf.defined() && leaf.impl()->sparse_gradient;
 }
@@ -47,7 +47,7 @@ namespace lockstep::detail {
 // The parts of a sparse tensor. A dense one is a ValueError that names `member`.
 const SparseImpl& sparse_of(const Tensor& tensor, const char* member);
 
-// How many elements one row of a tensor of this shape has.
+// The number of elements in a row of a tensor of this shape.
 std::size_t row_width(const Shape& shape);
 
 // The shape of `count` rows of a tensor of this shape.

@@ -21,8 +21,8 @@ inline std::int64_t rows_listed(const Tensor& sparse) {
   return sparse_of(sparse, "rows_listed").indices.numel();
 }
 
-// The sum of sparse tensors of one shape and dtype, on `device`: a new tensor that lists the rows
-// of all of them, in their order.
+// The sum of sparse tensors of one shape and dtype: a new tensor on `device` that lists the rows of
+// all of them, in order.
 inline Tensor concatenated(const std::vector<Tensor>& parts, Device device) {
   const Shape& shape = parts[0].sizes();
   std::int64_t count = 0;
@@ -43,14 +43,14 @@ inline Tensor concatenated(const std::vector<Tensor>& parts, Device device) {
   return make_sparse(indices, values, shape, coalesced);
 }
 
-// The sum of two sparse tensors of one shape, dtype and device. It is coalesced if it would
-// otherwise list more rows than the tensor has.
+// The sum of two sparse tensors of one shape, dtype and device; coalesced if it would otherwise
+// list more rows than the tensor has.
 inline Tensor sum_sparse(const Tensor& a, const Tensor& b) {
   const Tensor sum = concatenated({a, b}, a.device());
   return rows_listed(sum) > a.size(0) ? sum.coalesce() : sum;
 }
 
-// Whether no other handle refers to the memory of this sparse tensor, so that it may be taken over.
+// True if no other handle refers to the memory of this sparse tensor, so that it may be reused.
 inline bool is_sole_owner_of_sparse(const Tensor& tensor) {
   const SparseImpl& sparse = sparse_of(tensor, "is_sole_owner");
   const TensorImpl& values = *sparse.values.impl();

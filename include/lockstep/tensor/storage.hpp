@@ -16,8 +16,7 @@
 
 namespace lockstep::detail {
 
-// Counts the changes of a tensor's data; all its views share it. Whoever writes to the data adds
-// one.
+// Counts the changes of a tensor's data; all its views share it. Every writer adds one.
 struct VersionCounter {
   std::atomic<std::uint64_t> value{0};
 };
@@ -28,7 +27,7 @@ inline bool& pin_memory_wanted() {
   return wanted;
 }
 
-// The source of page-locked memory; null where there is no GPU to copy from it.
+// The source of page-locked memory; null without a GPU.
 MemoryResource* usable_pinned_memory();
 
 // The source of the calling thread's new memory on `device`.
@@ -36,19 +35,18 @@ MemoryResource& memory_of(Device device);
 
 // A block of memory on one device, and the streams that may still be using it.
 //
-// The block belongs to the stream that it was allocated on: what is issued there runs in order and
-// needs no more. Any other stream that uses the block is recorded. Before the work of a recorded
-// stream has ended, the block is not reused, and no other stream overwrites it. The owner is
-// recorded, too, when it reads a block that other streams write: scatter's chunks, for example,
-// belong to the copy stream.
+// The block belongs to the stream it was allocated on, whose work runs in order and needs no more.
+// Any other stream that uses the block is recorded: until its work has ended, the block is not
+// reused, and no other stream overwrites it. The owner itself is recorded when it reads a block
+// that other streams write, such as scatter's chunks, which belong to the copy stream.
 //
-// Threads: data, bytes and owner never change. `mutex_` guards `further_` and `kept_`. `first_`,
-// the first recorded stream, is set once, and any thread reads it. `has_further_`, which any thread
-// reads as well, says whether there are more, which is rare.
+// Threads: data, bytes and owner never change. `mutex_` guards `further_` and `kept_`. Any thread
+// reads `first_`, the first recorded stream, which is set once, and `has_further_`, which says
+// whether there are more; that is rare.
 class Storage : NonCopyable {
  public:
   Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
-  // A block that the storage gives back to `memory`. `lent`: it is another allocator's.
+  // A block that the storage gives back to `memory`; with `lent` it is another allocator's.
   Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory, bool lent = true)
       : owner_(owner), memory_(memory), bytes_(bytes), lent_(lent), data_(data) {}
   ~Storage();
@@ -57,21 +55,23 @@ class Storage : NonCopyable {
   std::size_t bytes() const { return bytes_; }
   Device device() const { return owner_.device(); }
   const Stream& owner() const { return owner_; }
-  // Whether the block is another allocator's.
+  // True if the block is another allocator's.
   bool is_lent() const { return lent_; }
   bool is_pinned() const { return &memory_ == pinned_memory.load(std::memory_order_relaxed); }
 
-  // Remembers that work on `stream` uses the block: work issued before this call, or later as long
-  // as the storage lives.
+  // Records that work of `stream` uses the block: work issued before this call, or later while the
+  // storage lives.
   void record_stream(const Stream& stream);
 
-  // Remembers that work of `stream` up to `end` uses the block, which is not reused before; without
-  // an `end`, all that the stream has been given when the storage is destroyed. `order_write` does
-  // not wait for it: the caller orders writers by other means. Needs no memory after `expect_use`.
+  // Records that work of `stream` up to `end` uses the block, so that it is not reused before;
+  // without an `end`, all work that the stream has when the storage is destroyed. `order_write`
+  // does not wait for it: the caller orders writers by other means. Allocates nothing after
+  // `expect_use` for that stream.
   void keep_until(const Stream& stream, const std::optional<Event>& end);
   void expect_use(const Stream& stream);
 
-  // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
+  // Makes `writer`, which is about to overwrite the block, wait for every recorded stream but
+  // itself.
   void order_write(const Stream& writer);
 
   VersionCounter version;
@@ -87,7 +87,8 @@ class Storage : NonCopyable {
 
   // Called with `mutex_` locked.
   Use& use_of(const Stream& stream);
-  // For one more stream in `further_`, besides those in `kept_`, which the destructor may need.
+  // Makes room in `further_` for one more stream and those in `kept_`, which the destructor may
+  // add.
   void make_room() { further_.reserve(further_.size() + kept_.size() + 2); }
 
   const Stream owner_;

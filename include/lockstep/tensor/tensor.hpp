@@ -30,7 +30,7 @@ class RemovableHandle;  // autograd/grad_hooks.hpp
 class Tensor;
 enum class MemoryFormat : std::uint8_t;  // tensor/memory_format.hpp
 
-// What a new tensor is like. **Torch counterpart.** torch::TensorOptions.
+// The properties of a new tensor. **Torch counterpart.** torch::TensorOptions.
 struct TensorOptions {
   Dtype dtype = Dtype::f32;
   Device device = {};
@@ -47,9 +47,9 @@ struct TensorImpl;
 // **Torch counterpart.** torch::Tensor.
 // **Devices and streams.** A tensor lives on one device. Operations on it are issued to the calling
 // thread's current stream of that device; other streams that use it must be ordered and recorded.
-// **Threads and exceptions.** Handles may be used from several threads as shared_ptrs may; the data
-// as any memory may. All members of an undefined tensor but `defined`, `is_same` and `impl` are a
-// ValueError, and `backward` is an AutogradError.
+// **Threads and exceptions.** Threads may share handles as they may shared_ptrs, and data as any
+// memory. For an undefined tensor `backward` is an AutogradError, and all other members but
+// `defined`, `is_same` and `impl` are a ValueError.
 class Tensor {
  public:
   Tensor() = default;
@@ -57,7 +57,7 @@ class Tensor {
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const = delete;  // ask defined(), or for the value: item<bool>()
-  // The same variable, not merely the same values.
+  // True if both are the same variable, not merely equal.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
 
   const Shape& sizes() const;
@@ -71,50 +71,48 @@ class Tensor {
   bool is_contiguous(MemoryFormat format) const;
   TensorOptions options() const;
 
-  // Sparse tensors, which list some rows and are zero elsewhere (defined in tensor/sparse.hpp, but
-  // for `is_sparse`). For a dense tensor these members are a ValueError, but for `is_sparse` and
-  // `to_dense`.
+  // Sparse tensors, which list some rows and are zero elsewhere (defined in tensor/sparse.hpp). For
+  // a dense tensor these members are a ValueError, except `is_sparse` and `to_dense`.
   bool is_sparse() const;
-  // Whether each row is listed once, in ascending order.
+  // True if each row is listed once, in ascending order.
   bool is_coalesced() const;
-  // The same tensor coalesced; the tensor itself if it is so already.
+  // The same tensor coalesced; itself if it is already.
   //
-  // The values of a row are added up in the order in which they are listed, so that the same tensor
+  // The values of a row are added in the order in which they are listed, so that the same tensor
   // gives the same bits.
   //
   // **Torch counterpart.** Tensor.coalesce.
   // **Devices and streams.** Waits for the indices, which the host sorts; the values are added up
   // on the device's current stream.
   Tensor coalesce() const;
-  // The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: new views of
-  // the tensor's own each time, so that whoever changes the values changes the tensor.
+  // The listed rows, as a tensor [1, n] of i64, and their values [n, …]: new views each time, so
+  // that changing the values changes the tensor.
   //
   // **Torch counterpart.** Tensor.indices and Tensor.values.
   // **Threads and exceptions.** A ValueError unless the tensor is coalesced.
   Tensor indices() const;
   Tensor values() const;
-  // The same numbers in a dense tensor; a dense tensor itself. Not recorded.
+  // The same numbers in a dense tensor; a dense tensor gives itself. Not recorded.
   //
   // **Torch counterpart.** Tensor.to_dense.
   Tensor to_dense() const;
 
-  // Page-locked memory (defined in tensor/pin_memory.hpp).
+  // True if the tensor's memory is page-locked (defined in tensor/pin_memory.hpp).
 
-  // True if the tensor's memory is page-locked.
-  //
   // **Torch counterpart.** torch.Tensor.is_pinned.
   bool is_pinned() const;
-  // The tensor in page-locked memory: itself if it is there already, or where there is no GPU;
-  // otherwise a contiguous copy.
+  // The tensor in page-locked memory: itself if it is there already or there is no GPU, else a
+  // contiguous copy.
   //
   // **Torch counterpart.** torch.Tensor.pin_memory.
   // **Backward.** Not recorded: an AutogradError for a tensor that requires grad while recording is
   // on.
-  // **Threads and exceptions.** DeviceError for a tensor that is not on plain `cpu`.
+  // **Threads and exceptions.** A DeviceError for a tensor that is not on plain `cpu`.
   Tensor pin_memory() const;
 
   // Host pointers to the first element. Both wait for the device's current stream. The mutable one
-  // counts as a change, and waits as well until no copy is still reading the memory.
+  // counts as a change, and also waits for copies that still read the memory. Call mark_changed()
+  // after writing later through a pointer that you have kept.
   //
   // **Torch counterpart.** torch::Tensor::const_data_ptr, mutable_data_ptr.
   // **Threads and exceptions.** A DeviceError unless the data is on the CPU (plain or host device),
@@ -124,22 +122,22 @@ class Tensor {
   template <Element T>
   T* mutable_data_ptr() const;
 
-  // Remembers that work on `stream` uses this tensor's memory: until that work has ended, the
-  // memory is neither reused nor overwritten by other streams.
+  // Records that work on `stream` uses this tensor's memory: until that work has ended, the memory
+  // is neither reused nor overwritten by other streams.
   //
   // **Torch counterpart.** torch.Tensor.record_stream.
   void record_stream(const Stream& stream) const;
 
-  // How often the data has changed. A tensor and its views share the count.
+  // The number of changes of the data, which a tensor and its views share.
   std::uint64_t version() const;
-  // Counts a change that the library has not made itself.
+  // Counts a change that was made without the library's knowledge.
   void mark_changed() const;
 
-  // Autograd (defined in autograd/): what torch's members of these names do.
+  // Autograd (defined in autograd/), as torch's members of these names.
   bool requires_grad() const;
   const Tensor& requires_grad_(bool requires_grad = true) const;
   bool is_leaf() const;
-  // Whether it was made in inference mode (autograd/inference_mode.hpp).
+  // True if it was made in inference mode (autograd/inference_mode.hpp).
   bool is_inference() const;
   const std::shared_ptr<Node>& grad_fn() const;
   Tensor grad() const;
@@ -147,65 +145,65 @@ class Tensor {
   Tensor detach() const;
   void backward(const Tensor& gradient = {}, bool retain_graph = false,
                 bool create_graph = false) const;
-  // Has `hook(leaf)` called each time that a backward pass has added into this leaf's `grad`.
+  // Registers `hook(leaf)`, which is called each time a backward pass has added to this leaf's
+  // `grad`.
   //
-  // Several hooks are called in the order of their registration. A hook may read and replace the
-  // gradient; it must not refer to the tensor by a handle of its own, which would keep both for
-  // ever.
+  // Hooks are called in the order of their registration. A hook may read and replace the gradient.
+  // It must not hold a handle on the tensor, which would keep both for ever.
   //
   // **Torch counterpart.** Tensor.register_post_accumulate_grad_hook.
   // **Devices and streams.** On the stream of the gradient, which is current.
-  // **Backward.** Not called by autograd::grad, nor where no gradient comes.
-  // **Threads and exceptions.** Called by a thread that works for the pass; those of one device's
-  // leaves are not called at the same time. What it throws ends the pass and comes out of backward.
-  // An AutogradError unless the tensor is a leaf that requires grad; a ValueError for an empty
+  // **Backward.** Not called by autograd::grad, or when no gradient arrives.
+  // **Threads and exceptions.** Called by a thread of the pass, never at the same time as another
+  // hook of the same device's leaves. Its exception ends the pass and is thrown by backward. An
+  // AutogradError unless the tensor is a leaf that requires grad; a ValueError for an empty
   // function.
   // **Example.** w.register_post_accumulate_grad_hook([](const ls::Tensor& p) { step(p); });
   RemovableHandle register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
 
-  // Has `hook(gradient)` called each time that a backward pass has computed the gradient of this
-  // tensor, a leaf or not, before it is used: what the hook returns, unless it is undefined or the
-  // hook returns nothing, is used instead.
+  // Registers `hook(gradient)`, which is called each time a backward pass has computed the gradient
+  // of this tensor, a leaf or not, and before it is used. If the hook returns a defined tensor,
+  // that is used instead.
   //
-  // Several hooks are called in the order of their registration. They belong to the operation that
-  // made the tensor and live as long as the graph, so a hook must not refer to the tensor by a
-  // handle of its own. A hook must not change the gradient in place.
+  // Hooks are called in the order of their registration. They belong to the operation that made the
+  // tensor and live as long as the graph, so a hook must not hold a handle on the tensor. A hook
+  // must not change the gradient in place.
   //
   // **Torch counterpart.** Tensor.register_hook.
   // **Devices and streams.** On the stream of the gradient, which is current.
   // **Backward.** Called by autograd::grad as well, which returns what the hooks leave. (In torch
-  // not if it has been asked for a gradient beyond this tensor, too.)
-  // **Threads and exceptions.** As above, but hooks of a tensor that is no leaf are neither added
-  // nor removed while another thread runs a pass over it. A ShapeError, DtypeError or DeviceError
-  // for a replacement of another kind.
+  // not if a gradient beyond this tensor was also asked for.)
+  // **Threads and exceptions.** As above, but hooks of a tensor that is no leaf must not be added
+  // or removed while another thread runs a pass over it. A ShapeError, DtypeError or DeviceError
+  // for a replacement that does not match the gradient.
   // **Example.** y.register_hook([](const ls::Tensor& gradient) { return gradient * 0.5; });
   template <class Hook>
   RemovableHandle register_hook(Hook hook) const;
-  // Has backward add the gradient of this tensor into its `grad`, as it does for leaves, for which
-  // this does nothing. It is what the hooks leave of it.
+  // Makes backward add this tensor's gradient, as the hooks leave it, to its `grad`, as it does for
+  // leaves, for which this does nothing.
   //
   // **Torch counterpart.** Tensor.retain_grad.
   // **Threads and exceptions.** An AutogradError unless the tensor requires grad.
   void retain_grad() const;
 
-  // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
-  // handle sees it, and an optimiser made earlier stays valid. Not recorded; a normal tensor stays
-  // normal. The gradient is left alone: if it does not fit any more, a backward that would add to
-  // it is an AutogradError or a DeviceError. Torch's assignment to `.data`.
+  // Replaces the memory, shape, dtype and device of this variable by those of `other`, in place,
+  // like torch's assignment to `.data`: every handle sees it, and an existing optimiser stays
+  // valid. Not recorded. The gradient stays; if it no longer fits, a backward that adds to it is an
+  // AutogradError or a DeviceError. Whether the tensor is an inference tensor does not change.
   void set_data(const Tensor& other) const;
 
   // Differentiable (defined in ops/).
 
-  // The tensor on another device; the tensor itself if it is there.
+  // The tensor on another device; itself if it is there already.
   //
   // **Torch counterpart.** torch.Tensor.to(device).
-  // **Devices and streams.** On the destination's current stream, after what is on the source's; a
-  // copy to plain host memory has ended when this returns.
+  // **Devices and streams.** Copies on the destination's current stream, after what is on the
+  // source's. A copy to plain host memory has ended when this returns.
   // **Backward.** Brings the gradient back to the source's device.
   Tensor to(Device device) const;
-  // The elements converted; the tensor itself if it is of that dtype. No gradient flows back from
-  // integers or booleans. Integers cut a fraction off; a NaN, and a number beyond the range of i64
-  // or i32, becomes the least integer, and u8 takes an i64 modulo 256.
+  // The elements converted to a dtype; the tensor itself if it has that dtype. Integers drop the
+  // fraction; a NaN, and a number out of range for i64 or i32, becomes the least integer; u8 takes
+  // an i64 modulo 256. No gradient flows back from integers or booleans.
   //
   // **Torch counterpart.** torch.Tensor.to(dtype).
   Tensor to(Dtype dtype) const;
@@ -226,13 +224,13 @@ class Tensor {
   Tensor unsqueeze(std::int64_t dim) const;
   Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
   Tensor select(std::int64_t dim, std::int64_t index) const;
-  // select(0, index). The result is const since assigning to it would change nothing of this
-  // tensor; copy_ and += do.
+  // select(0, index). The result is const, since assigning to it would not change this tensor;
+  // copy_ and += do.
   const Tensor operator[](std::int64_t index) const;
   Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
   Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
 
-  // In place, not recorded (ops/inplace.hpp): an AutogradError where a gradient would be wrong.
+  // In place, not recorded (ops/inplace.hpp): an AutogradError if a gradient would be wrong.
   const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const;
   const Tensor& copy_(const Tensor& source) const;
@@ -247,8 +245,8 @@ class Tensor {
   // The value of a tensor of one element, converted to T; waits for the device.
   //
   // **Torch counterpart.** torch.Tensor.item.
-  // **Threads and exceptions.** A ShapeError unless there is one element; a DtypeError if T does
-  // not reach as far, or, where no T is named, for an i64 that no double is.
+  // **Threads and exceptions.** A ShapeError unless there is one element; a DtypeError if the value
+  // is out of range for T, or, without a T, for an i64 that no double equals.
   template <class T>
   T item() const;
   double item() const;
@@ -262,8 +260,8 @@ class Tensor {
   const std::shared_ptr<detail::TensorImpl>& impl() const { return impl_; }
 
  private:
-  // The variable. Each throws what the one above does, and besides:
-  const detail::TensorImpl& get() const;      // an OperandError if the tensor is undefined
+  // Each returns the variable, or throws what the one above does, or
+  const detail::TensorImpl& get() const;      // an OperandError if it is undefined
   const detail::TensorImpl& shaped() const;   // a ModuleError if it has no shape yet
   const detail::TensorImpl& strided() const;  // an OperandError if it is sparse
 
@@ -275,7 +273,7 @@ namespace detail {
 // Where the elements of a variable lie.
 struct Elements {
   std::shared_ptr<Storage> storage;
-  // Usually a non-owning pointer into `storage`: copy both together.
+  // Usually a non-owning pointer into `storage`; copy both together.
   std::shared_ptr<VersionCounter> version;
   std::int64_t offset = 0;  // in elements
   Shape shape;
@@ -283,7 +281,7 @@ struct Elements {
   Dtype dtype = Dtype::f32;
   std::int64_t numel = 0;
   bool contiguous = true;
-  bool uninitialized = false;  // a parameter without a shape or elements (module/parameter.hpp)
+  bool uninitialized = false;  // a parameter that has no shape yet (module/parameter.hpp)
 };
 
 // A variable: where its elements lie, and its place in the autograd graph.
@@ -296,7 +294,7 @@ struct TensorImpl : NonCopyable, Elements {
   bool sparse = false;           // a SparseImpl
   bool sparse_gradient = false;  // its gradients are expected to be sparse
 
-  // Whether `hooks` may have some `before`. Relaxed: a pass that runs while the first one is added
+  // True if `hooks` may have some `before`. Relaxed: a pass that runs while the first one is added
   // need not call it.
   std::atomic<bool> has_hooks_before{false};
   std::uint32_t replaced = 0;  // how often set_data has changed its memory or layout
@@ -313,16 +311,15 @@ struct TensorImpl : NonCopyable, Elements {
   void* data() const;
 };
 
-// A sparse variable: `values` are rows of a tensor of this shape, and `indices` say which. Values
-// of a row that is listed several times are added up. The storage and the version are those of the
-// values.
+// A sparse variable: `indices` say which rows of a tensor of this shape `values` are. Values of a
+// row that is listed several times add up. The storage and the version are those of `values`.
 struct SparseImpl : TensorImpl {
   Tensor indices;          // [1, rows listed], i64
   Tensor values;           // [rows listed, shape[1], …]
   bool coalesced = false;  // each row is listed once, and the indices ascend
 };
 
-// Out of line and without `check`, so that little is inlined with every use of a tensor.
+// Out of line, so that little is inlined with every use of a tensor.
 [[noreturn, gnu::cold]] void fail_undefined();
 [[noreturn, gnu::cold]] void fail_uninitialized(const TensorImpl& impl);
 [[noreturn, gnu::cold]] void fail_sparse(const TensorImpl& impl);
@@ -330,16 +327,16 @@ struct SparseImpl : TensorImpl {
 // Throws unless the tensor that `operation` calls `name` is defined.
 void check_defined(const char* operation, const char* name, const Tensor& tensor);
 
-// A new variable on the same memory as `base`, sharing its version. It has no place in any graph.
+// A new variable on the memory of `base` with the same version, in no graph.
 Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides, std::int64_t offset);
 
 inline Tensor make_view(const Tensor& base) {
   return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
 }
-// The same of the part [start, start + length) of a dimension.
+// The same for the part [start, start + length) of a dimension.
 Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
-// Whether two tensors show the same memory in the same layout.
+// True if two tensors have the same memory, layout and dtype.
 bool same_memory(const Tensor& a, const Tensor& b);
 
 // What const_data_ptr and mutable_data_ptr return for elements of `dtype`.
@@ -353,8 +350,8 @@ View<const T> input(const Tensor& tensor) {
           static_cast<std::size_t>(tensor.impl()->numel)};
 }
 
-// To be called before `stream` writes to the tensor: makes it wait for the recorded streams, and
-// counts the change.
+// Called before `stream` writes to the tensor: makes it wait for the recorded streams, and counts
+// the change.
 void order_write(const Tensor& tensor, const Stream& stream);
 
 // The elements of a contiguous tensor as a kernel on `stream` writes them, after `order_write`.

@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-// How kernels walk over operands of different strides.
+// Iteration over operands of different strides, for kernels.
 namespace lockstep::detail {
 
-// One walk over N operands: as few dimensions as their strides allow, the innermost last.
+// An iteration over N operands, in as few dimensions as their strides allow, the innermost last.
 template <std::size_t N>
 struct Walk {
   Shape sizes;
@@ -38,7 +38,7 @@ struct Walk {
   void for_each_row(const Body& body) const {
     for_each(sizes.empty() ? 0 : sizes.size() - 1, body);
   }
-  // The same for all but the two innermost ones: planes of `plane_rows` rows each.
+  // The same for all but the two innermost dimensions: planes of `plane_rows` rows each.
   template <class Body>
   void for_each_plane(const Body& body) const {
     for_each(sizes.size() < 2 ? 0 : sizes.size() - 2, body);
@@ -49,8 +49,8 @@ struct Walk {
   }
 
  private:
-  // Out of line, so that it is compiled once for all bodies. Each call of a body is an indirect
-  // one, so that a body should handle a whole row or plane.
+  // Out of line, so that it is compiled once for all bodies. Calls of a body are indirect, so a
+  // body should handle a whole row or plane.
   [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
                                const void* context) const {
     for (std::size_t d = 0; d < dims; ++d) {
@@ -74,13 +74,13 @@ struct Walk {
   }
 };
 
-// The sizes of a tensor without elements may have a product that no number holds.
+// Wraps around: the sizes of a tensor without elements may have a product out of range.
 inline std::int64_t wrapping_product(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
-// Drops dimensions of size 1 and joins those that every operand walks over in one go. Where there
-// are no elements, no dimension of a large size is left to be gone through.
+// Drops dimensions of size 1 and joins those that all operands pass through evenly. Without
+// elements the walk has one dimension of size 0.
 template <std::size_t N>
 Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
   Walk<N> walk;

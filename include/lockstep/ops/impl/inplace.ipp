@@ -41,7 +41,7 @@ LOCKSTEP_INLINE void check_changeable(const Tensor& tensor, const char* operatio
                     " is the same element in memory: make it contiguous first");
 }
 
-// Throws if a gradient would have to flow into what a tensor is changed by.
+// Throws if the source of an in-place change would need a gradient.
 inline void check_source(const Tensor& source, const char* operation) {
   check_defined(operation, "the other tensor", source);
   check<AutogradError>(!source.requires_grad() || !autograd_state().records(), operation,
@@ -49,7 +49,7 @@ inline void check_source(const Tensor& source, const char* operation) {
                        "or out of place: parts are put together by cat and stack");
 }
 
-// `source`, stretched to `shape`; unrecorded.
+// `source` broadcast to `shape`; unrecorded.
 inline Tensor stretched(const Tensor& source, const Shape& shape, const char* operation) {
   if (source.sizes() == shape) return source;
   check<ShapeError>(source.sizes().size() <= shape.size() &&
@@ -59,12 +59,12 @@ inline Tensor stretched(const Tensor& source, const Shape& shape, const char* op
   return make_view(source, shape, broadcast_strides(source, shape), source.impl()->offset);
 }
 
-// After a change of `changed`: the tensor itself, or a copy that a kernel could write.
+// Copies `changed` back to the tensor, unless it is the tensor itself.
 inline void put_back(const Tensor& tensor, const Tensor& changed) {
   if (!changed.is_same(tensor)) copy_into(tensor, changed);
 }
 
-// Makes each element an F of itself and of the number.
+// Replaces each element by F of itself and the number.
 template <template <class> class F, bool kFloatingAlone = false>
 void change_each(const char* operation, const Tensor& tensor, Scalar number) {
   check_changeable(tensor, operation);
@@ -90,7 +90,7 @@ inline void check_update(const char* operation, const Tensor& tensor, const Tens
                     after.sizes(), " does not fit into a tensor of shape ", tensor.sizes());
 }
 
-// Makes the tensor, which is recorded or becomes so, the result of `change`.
+// Replaces the tensor by the recorded result of `change`.
 inline void record_update(const char* operation, const Tensor& tensor,
                           FunctionRef<Tensor(const Tensor&)> change) {
   TensorImpl& impl = *tensor.impl();
@@ -132,7 +132,7 @@ inline const Tensor& update(const char* operation, const Tensor& tensor, bool re
   return tensor;
 }
 
-// The same by another tensor. Where that is the tensor itself, `change` gets what it was before: an
+// The same by another tensor. If that is the tensor itself, `change` gets its previous variable: an
 // operation that saved the tensor, which becomes the result, would be owned by what it saves.
 inline const Tensor& update(const char* operation, const Tensor& tensor, const Tensor& other,
                             FunctionRef<Tensor(const Tensor&, const Tensor&)> change) {
@@ -163,8 +163,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::zero_() const {
   return fill_(0);
 }
 
-// Takes over the elements of `source`, stretched to this shape, converted to this dtype and brought
-// to this device.
+// Copies the elements of `source`, broadcast to this shape and converted to this dtype and device.
 LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
   detail::check_changeable(*this, "copy_");
   detail::check_source(source, "copy_");
@@ -173,7 +172,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
   return *this;
 }
 
-// Adds alpha · other, stretched to this shape.
+// Adds alpha · other, broadcast to this shape.
 LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   detail::check_changeable(*this, "add_");
   detail::check_source(other, "add_");
@@ -181,7 +180,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) co
   if (!detail::is_half_precision(dtype())) {
     dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
   }
-  const Tensor part = detail::apart_from(*this, detail::stretched(other, sizes(), "add_"));
+  const Tensor part = detail::copy_if_overlapping(*this, detail::stretched(other, sizes(), "add_"));
   const detail::Packed total(*this);
   detail::add_in_place(*total, part, alpha);
   detail::put_back(*this, *total);

@@ -85,13 +85,13 @@ LOCKSTEP_INLINE double Tensor::item() const {
   if (dtype() == Dtype::i64 && std::abs(number) > 0x1p52) {
     const auto whole = item<std::int64_t>();
     check<DtypeError>(
-        detail::reaches<std::int64_t>(number) && static_cast<std::int64_t>(number) == whole,
+        detail::fits_in<std::int64_t>(number) && static_cast<std::int64_t>(number) == whole,
         "item: no double is ", whole, ": ask for item<std::int64_t>()");
   }
   return number;
 }
 
-// For files that only know their declarations (tensor.hpp).
+// For files that see only their declarations (tensor.hpp).
 #if defined(LOCKSTEP_SEPARATE_COMPILATION)
 #define LOCKSTEP_READ_AS(T)           \
   template T Tensor::item<T>() const; \

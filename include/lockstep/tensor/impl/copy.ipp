@@ -42,8 +42,8 @@ LOCKSTEP_INLINE Tensor packed(const Tensor& src) {
   return result;
 }
 
-// Whether a cast goes through f32. Half-precision types are converted from and to f32 alone, so
-// that not every pair of dtypes needs a kernel.
+// True if a cast goes through f32: half-precision types are converted from and to f32 only, so that
+// not every pair of dtypes needs a kernel.
 constexpr bool needs_f32_between(Dtype from, Dtype to) {
   return (is_half_precision(from) && to != Dtype::f32) ||
          (is_half_precision(to) && from != Dtype::f32);
@@ -79,8 +79,8 @@ LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stre
              Pitched{bytes_of(src)}, &stream.state(), src.impl()->storage->is_lent()});
 }
 
-// Whether they share memory in which an element of one shape lies elsewhere in each.
-inline bool shares_memory_elsewhere(const Tensor& a, const Tensor& b) {
+// True if they share memory in different layouts.
+inline bool overlap_differently(const Tensor& a, const Tensor& b) {
   const TensorImpl& one = *a.impl();
   const TensorImpl& other = *b.impl();
   if (one.storage != other.storage || a.numel() == 0 || b.numel() == 0) return false;
@@ -94,8 +94,8 @@ inline bool shares_memory_elsewhere(const Tensor& a, const Tensor& b) {
   return begin(a) < end(b) && begin(b) < end(a);
 }
 
-LOCKSTEP_INLINE Tensor apart_from(const Tensor& target, const Tensor& source) {
-  return shares_memory_elsewhere(target, source) ? copy_as(source, source.options()) : source;
+LOCKSTEP_INLINE Tensor copy_if_overlapping(const Tensor& target, const Tensor& source) {
+  return overlap_differently(target, source) ? copy_as(source, source.options()) : source;
 }
 
 LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
@@ -103,7 +103,7 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
                     " does not fit one of shape ", dst.sizes());
   if (src.dtype() != dst.dtype()) return copy_into(dst, cast(src, dst.dtype()));
   if (dst.device() == src.device()) {
-    if (shares_memory_elsewhere(dst, src)) return copy_into(dst, apart_from(dst, src));
+    if (overlap_differently(dst, src)) return copy_into(dst, copy_as(src, src.options()));
     const Stream stream = current_stream(dst.device());
     if (dst.is_contiguous() && src.is_contiguous()) {
       copy_bytes(dst, src, stream);
@@ -116,7 +116,7 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
   const Tensor from = packed(src);
   const bool to_host = dst.device().is_host_memory();
   const Stream stream = stream_of_copy(dst, src);
-  // What the other device's current stream still does with either tensor comes first.
+  // Work of the other device's current stream on either tensor comes first.
   stream.wait_stream(current_stream(to_host ? dst.device() : src.device()));
   copy_bytes(dst, from, stream);
   if (to_host) stream.synchronize();

@@ -22,7 +22,7 @@ LOCKSTEP_INLINE Tensor full(const Shape& shape, Scalar value, const TensorOption
 LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) {
   check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
   dispatch_all(options.dtype, [&]<class T>(T) {
-    if (count > 0) detail::check_reached<T>("arange", count - 1);
+    if (count > 0) detail::check_fits<T>("arange", count - 1);
   });
   const Tensor values = empty({count}, Dtype::i64);
   auto* const first = values.mutable_data_ptr<std::int64_t>();

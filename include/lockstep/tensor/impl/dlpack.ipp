@@ -28,9 +28,9 @@ namespace lockstep::detail {
 
 inline constexpr std::uint32_t kDlpackMajor = 1;
 
-// A tensor that a consumer has.
+// A tensor that was passed to a consumer.
 struct Exported {
-  Tensor tensor;  // a variable that nobody else has, so that its shape and strides stay as they are
+  Tensor tensor;  // a variable of its own, so that its shape and strides never change
   dlpack::DLManagedTensorVersioned managed;
 };
 
@@ -40,7 +40,7 @@ inline constexpr dlpack::DLDataType kDlpackTypes[] = {
     {dlpack::kDLBfloat, 16, 1}, {dlpack::kDLInt, 64, 1},   {dlpack::kDLInt, 32, 1},
     {dlpack::kDLUInt, 8, 1},    {dlpack::kDLBool, 8, 1}};
 
-// As NumPy calls it, where that has a name for it.
+// NumPy's name for it, if there is one.
 LOCKSTEP_INLINE std::string dlpack_name(const dlpack::DLDataType& type) {
   constexpr const char* kNames[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
   std::string name = type.code < std::size(kNames)
@@ -61,7 +61,7 @@ LOCKSTEP_INLINE Dtype dtype_of_dlpack(const dlpack::DLDataType& type) {
                    dlpack_name(type));
 }
 
-// Where the memory is that a producer has.
+// The device of a producer's memory.
 LOCKSTEP_INLINE Device device_of_dlpack(const dlpack::DLDevice& device) {
   const dlpack::DLDeviceType type = device.device_type;
   if (type == dlpack::kDLCPU || type == dlpack::kDLCUDAHost) return {};
@@ -73,7 +73,7 @@ LOCKSTEP_INLINE Device device_of_dlpack(const dlpack::DLDevice& device) {
   return cuda;
 }
 
-// Whether memory of `place` is memory of `device` as well.
+// True if memory of `place` is memory of `device` as well.
 LOCKSTEP_INLINE bool same_memory(Device device, Device place) {
   if (device.type != place.type) return false;
   Backend& backend = backend_of(device);

@@ -24,7 +24,7 @@
 
 namespace lockstep::detail {
 
-// The bytes from the first to the last element of a layout that has some.
+// The bytes from the first to the last element of a layout with elements.
 LOCKSTEP_INLINE std::size_t lent_bytes(const char* operation, const Shape& shape,
                                        const Shape& strides, Dtype dtype) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;

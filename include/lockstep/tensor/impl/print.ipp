@@ -20,15 +20,15 @@
 
 namespace lockstep::detail {
 
-// Writes the numbers of a host tensor in brackets, one row a line; of long dimensions the first and
-// last three.
+// Writes the numbers of a host tensor in brackets, one row a line; of long dimensions only the
+// first and last three.
 class TensorPrinter {
  public:
   explicit TensorPrinter(const Tensor& host) : host_(host) {}
 
   std::string text() {
-    if (host_.numel() == 0) return "[]";  // another dimension may be of any size
-    // The format and width that suit all numbers shown are found by a first pass.
+    if (host_.numel() == 0) return "[]";  // whatever the other dimensions' sizes
+    // A first pass finds the format and width that suit all numbers shown.
     write(0, 0);
     if (is_floating_point(host_.dtype())) {
       scientific_ = scientific_ || largest_ / smallest_ > 1000;
@@ -118,8 +118,8 @@ class TensorPrinter {
   bool scientific_ = false;
   double least_ = 0;
   double greatest_ = 0;
-  double smallest_ = HUGE_VAL;  // of the sizes of those that are not 0
-  double largest_ = 0;
+  double smallest_ = HUGE_VAL;  // the smallest magnitude but 0
+  double largest_ = 0;          // the largest magnitude
 };
 
 }  // namespace lockstep::detail
@@ -133,14 +133,14 @@ LOCKSTEP_INLINE std::ostream& operator<<(std::ostream& out, const Tensor& tensor
     return out << "sparse(indices=" << sparse.indices << ", values=" << sparse.values
                << ", size=" << tensor.sizes() << ')';
   }
-  // Of a host's tensor the few numbers that are shown are read where they are.
+  // The few numbers shown of a host's tensor are read in place.
   const bool there = tensor.device().is_cpu();
   const std::string text =
       detail::TensorPrinter(there ? tensor : detail::contiguous_on_host(tensor)).text();
   out << "tensor(" << text;
   if (tensor.numel() == 0 && tensor.dim() != 1) out << ", size=" << tensor.sizes();
   const Dtype dtype = tensor.dtype();
-  // These two are seen by their numbers, if there are any.
+  // The numbers themselves show these two dtypes.
   const bool is_seen = dtype == Dtype::i64 || dtype == Dtype::boolean;
   if (dtype != Dtype::f32 && !(is_seen && tensor.numel() > 0)) {
     out << ", dtype=" << dtype;

@@ -62,10 +62,10 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
   check<ValueError>(is_finite(high - low) && low <= high, operation,
                     ": expected finite bounds, the lower one first, got ", low, " and ", high);
   dispatch_all(dtype, [&]<class T>(T) {
-    // A whole number is drawn from the first one on.
+    // Whole numbers are drawn from the first one on.
     const double first = is_floating_point(dtype) ? low : std::ceil(low);
     for (const double number : {first, std::nextafter(high, low)}) {
-      check_reached<T>(operation, number);
+      check_fits<T>(operation, number);
     }
   });
   const double whole = std::ceil(low);
@@ -74,9 +74,9 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
                     ", got ", low, " and ", high);
 }
 
-// Whether an engine can come to a state that the standard library has read: some word is not 0 (of
-// the first its upper bits alone count), and the place behind the words, as libstdc++ and libc++
-// write them, is one of theirs.
+// True if an engine can reach this state, which the standard library has read: some word is not 0
+// (the first counts by its upper bits alone), and the position after the words, which libstdc++ and
+// libc++ write, is valid.
 inline bool is_reachable(const std::string& state) {
   std::istringstream in(state);
   in.imbue(std::locale::classic());
@@ -88,9 +88,9 @@ inline bool is_reachable(const std::string& state) {
   return any && (!(in >> number) || number <= std::mt19937_64::state_size);
 }
 
-// The curve exp(−x²/2) under 256 layers of equal area. Layer i > 0 reaches from 0 to edge[i] and is
-// as high as the curve falls from edge[i + 1] to there; layer 0 is what lies below edge[1], and the
-// tail.
+// The curve exp(−x²/2) covered by 256 layers of equal area. Layer i > 0 reaches from 0 to edge[i],
+// and in height from the curve at edge[i] to the curve at edge[i + 1]; layer 0 is what lies below
+// edge[1]'s height, and the tail.
 struct Ziggurat {
   static constexpr std::size_t kLayers = 256;
   std::array<double, kLayers + 1> edge;
@@ -99,7 +99,7 @@ struct Ziggurat {
   Ziggurat() {
     constexpr double kTail = 3.6541528853610088;  // where it begins
     constexpr double kArea = 0.00492867323399;    // of a layer
-    edge[0] = kArea / curve(kTail);  // a rectangle as high as layer 0 that has its area
+    edge[0] = kArea / curve(kTail);               // the rectangle of layer 0's height and area
     edge[1] = kTail;
     for (std::size_t i = 1; i + 1 < kLayers; ++i) {
       edge[i + 1] = std::sqrt(-2 * std::log(kArea / edge[i] + curve(edge[i])));
@@ -119,7 +119,7 @@ LOCKSTEP_INLINE double normal_of(RandomBits bits) {
     // Uniform in [−1, 1), by other bits than the layer.
     const double side = static_cast<double>(static_cast<std::int64_t>(draw) >> 11) * 0x1p-52;
     const double x = side * edge[layer];
-    if (std::abs(x) < edge[layer + 1]) return x;  // below the curve whatever the height is
+    if (std::abs(x) < edge[layer + 1]) return x;  // below the curve at any height
     if (layer == 0) {
       double beyond = 0;
       double limit = 0;
@@ -155,7 +155,7 @@ LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, RandomBi
   return rounded < high ? drawn : low;
 }
 
-// The same for i64 where doubles have not all whole numbers. It wraps modulo 2⁶⁴, which is the
+// The same for i64 with bounds beyond which doubles skip whole numbers. It computes modulo 2⁶⁴, the
 // width of the widest range.
 inline std::int64_t whole_in(double low, double high, RandomBits bits) {
   const auto whole = [](double bound) {
@@ -226,7 +226,7 @@ LOCKSTEP_INLINE std::uint64_t Generator::below(std::uint64_t bound) {
 
 LOCKSTEP_INLINE std::string Generator::state() {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // else a failed allocation would cut the state short
+  out.exceptions(std::ios::badbit);  // so that a failed allocation throws
   out.imbue(std::locale::classic());
   const std::lock_guard lock(mutex_);
   out << engine_->numbers;

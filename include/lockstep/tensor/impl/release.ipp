@@ -15,14 +15,14 @@ LOCKSTEP_INLINE void release(std::shared_ptr<void> object) noexcept {
   constexpr std::size_t kUsual = 6;
   using Pending = std::vector<std::shared_ptr<void>, RecyclingAllocator<std::shared_ptr<void>>>;
   static constinit thread_local Pending* queue = nullptr;
-  // Another reference keeps the object alive.
+  // Other references keep the object alive.
   if (object.use_count() != 1) return;
   if (queue) {
     try {
       if (queue->capacity() == 0) queue->reserve(kUsual);
       queue->push_back(std::move(object));
     } catch (...) {
-      // There is no memory for the queue: `object` is destroyed here, on the stack.
+      // There is no memory for the queue: `object` is destroyed here, within the others.
     }
     return;
   }

@@ -69,8 +69,8 @@ LOCKSTEP_INLINE std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
   return {first, first + host.numel()};
 }
 
-// A dense tensor of `shape`: row r is the sum of all values[i] whose indices[i] is r, added up in
-// the order of i.
+// A dense tensor of `shape` whose row r is the sum of all values[i] whose indices[i] is r, in the
+// order of i.
 inline Tensor sum_rows(const Tensor& values, const Tensor& indices, const Shape& shape) {
   const Stream stream = current_stream(values.device());
   return dispatch_floating(values.dtype(), "to_dense", [&]<class T>(T) {

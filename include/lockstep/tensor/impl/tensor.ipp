@@ -46,7 +46,7 @@ LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t st
                                std::int64_t length) {
   Shape sizes = x.sizes();
   sizes[dim] = length;
-  // (No number may hold where a part without elements lies.)
+  // The offset of a part without elements may overflow.
   const std::int64_t ahead = numel(sizes) > 0 ? start * x.strides()[dim] : 0;
   return make_view(x, sizes, x.strides(), x.impl()->offset + ahead);
 }
