@@ -8,11 +8,11 @@
 
 #include <cstdint>
 
-// Functions without parameters as modules, for nn::Sequential. Gradients and errors of forward are
-// those of the functions of the same names.
+// Functions without parameters as modules, for nn::Sequential. Gradients and errors are those of
+// the functions of the same names.
 namespace lockstep::detail {
 
-// A function that has no options.
+// A function without options.
 template <Tensor (*function)(const Tensor&)>
 struct Activation {
   Tensor forward(const Tensor& x) const { return function(x); }

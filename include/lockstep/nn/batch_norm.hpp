@@ -27,17 +27,18 @@ struct BatchNormOptions {
 
 namespace lockstep::detail {
 
-// What the BatchNorms have in common: all but the shapes that forward takes.
+// The common part of the BatchNorms: everything but the shapes that forward takes.
 struct BatchNorm : nn::WeightAndBias {
-  // weight: [num_features], first 1; bias: [num_features], first 0; both may be absent
-  Buffer running_mean;         // [num_features], first 0, or absent
-  Buffer running_var;          // [num_features], first 1, or absent
+  // weight: [num_features], initially 1; bias: [num_features], initially 0; both may be absent
+  Buffer running_mean;         // [num_features], initially 0, or absent
+  Buffer running_var;          // [num_features], initially 1, or absent
   Buffer num_batches_tracked;  // an i64 without dimensions, or absent
   std::int64_t num_features;
   double eps;
   double momentum;
   bool training = true;
-  // Gives the statistics in training; if null, the input does. See nn::convert_sync_batchnorm.
+  // Gives the statistics in training; if null, those of the input are used. See
+  // nn::convert_sync_batchnorm.
   std::shared_ptr<const StatisticsSource> synchronized = {};
 
   template <class Self, class Visitor>
@@ -60,18 +61,18 @@ struct BatchNorm : nn::WeightAndBias {
 namespace lockstep::nn {
 
 // Normalises each feature of x [batch, features] or [batch, features, length] over the batch: in
-// training with the batch's own statistics, towards which the running ones move, else with the
-// running ones.
+// training by the batch's own statistics, which also update the running ones, else by the running
+// ones.
 //
-// Each replica normalises its own rows, and replica 0's running statistics are the ones that stay;
-// see ReplicaBuffers for statistics of the whole batch, and convert_sync_batchnorm for those over
+// Each replica normalises its own rows, and replica 0's running statistics are kept; see
+// ReplicaBuffers for statistics of the whole batch, and convert_sync_batchnorm for those over
 // several ranks. A copy shares parameters and buffers with the original: they are handles.
 //
-// **Torch counterpart.** torch.nn.BatchNorm1d; names and order of the state are its. Without
+// **Torch counterpart.** torch.nn.BatchNorm1d, with the same names and order of the state. Without
 // track_running_stats there are no buffers, and the batch's statistics are always used.
-// **Threads and exceptions.** A ValueError for a size, eps or momentum that makes no sense, a
-// DtypeError for a dtype other than f32 and f64; a ShapeError for an input of another shape, and
-// else as lockstep::batch_norm.
+// **Threads and exceptions.** A ValueError for an invalid size, eps or momentum, a DtypeError for a
+// dtype other than f32 and f64. forward throws a ShapeError for an input of another shape, and what
+// lockstep::batch_norm throws.
 // **Example.** nn::BatchNorm1d norm{128, {.momentum = 0.01}};
 struct BatchNorm1d : detail::BatchNorm {
   explicit BatchNorm1d(std::int64_t features, const BatchNormOptions& options = {})

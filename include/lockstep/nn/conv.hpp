@@ -25,16 +25,14 @@ struct Conv2dOptions {
 };
 
 // The cross-correlation of images [batch, in, height, width] (or one without the batch) with a
-// kernel for each output channel, plus a bias. With groups each output channel sees the input
-// channels of its group alone.
+// kernel for each output channel, plus a bias. With groups, each output channel sees only the input
+// channels of its group.
 //
-// A copy shares its parameters with the original: they are handles.
-//
-// **Torch counterpart.** torch.nn.Conv2d without padding_mode, with its first values: weight and
+// **Torch counterpart.** torch.nn.Conv2d without padding_mode, with its initialisation: weight and
 // bias uniform in ±1/√(in / groups · kernel height · kernel width), drawn from the default
 // generator.
-// **Threads and exceptions.** A ValueError for a size that makes no sense, a DtypeError for a dtype
-// other than f32 and f64; forward's are those of lockstep::conv2d.
+// **Threads and exceptions.** A ValueError for an invalid size, a DtypeError for a dtype other than
+// f32 and f64; forward throws what lockstep::conv2d throws.
 // **Example.** nn::Conv2d conv{1, 32, 5, {.padding = 2}};
 //   nn::Conv2d depthwise{32, 32, 3, {.padding = 1, .groups = 32}};
 struct Conv2d : WeightAndBias {

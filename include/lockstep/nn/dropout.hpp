@@ -6,12 +6,12 @@
 
 namespace lockstep::nn {
 
-// In training sets elements to 0 with probability p and enlarges the others by 1 / (1 − p), so that
-// the mean stays; else it does nothing.
+// In training sets elements to 0 with probability p and scales the others by 1 / (1 − p), which
+// keeps the mean; otherwise does nothing. Each replica draws its own numbers.
 //
 // **Torch counterpart.** torch.nn.Dropout.
-// **Threads and exceptions.** A ValueError for a probability outside [0, 1]; forward's are those of
-// lockstep::dropout. Each replica draws numbers of its own.
+// **Threads and exceptions.** A ValueError for a probability outside [0, 1]; forward throws what
+// lockstep::dropout throws.
 // **Example.** nn::Dropout drop{0.1};
 struct Dropout {
   double p;

@@ -15,23 +15,24 @@ namespace lockstep::nn {
 
 struct EmbeddingOptions {
   std::optional<std::int64_t> padding_idx = {};  // counted from the end if negative
-  bool sparse = false;                           // whether weight.grad() lists only the rows used
+  bool sparse = false;                           // weight.grad() lists only the rows used
   Dtype dtype = Dtype::f32;
   Device device = {};
 };
 
-// A vector for each index in [0, num_embeddings): indices of shape [*] give [*, embedding_dim].
+// Looks up a vector for each index in [0, num_embeddings): indices of shape [*] give [*,
+// embedding_dim].
 //
-// The row padding_idx, if there is one, is zeros at first and gets no gradient. A copy shares its
+// The row padding_idx, if there is one, is initially zero and gets no gradient. A copy shares its
 // weight with the original: it is a handle.
 //
-// **Torch counterpart.** torch.nn.Embedding, with its first values: normal with mean 0 and
+// **Torch counterpart.** torch.nn.Embedding, with its initialisation: normal with mean 0 and
 // deviation 1, drawn from the default generator.
-// **Backward.** That of lockstep::embedding. With `sparse`, the weight's gradient is sparse
-// (tensor/sparse.hpp) and the weight is marked so by expect_sparse_gradient: whoever puts another
-// Parameter in its place marks that one.
-// **Threads and exceptions.** A ValueError for a size or a padding_idx that makes no sense, a
-// DtypeError for a dtype other than f32 and f64; forward's are those of lockstep::embedding.
+// **Backward.** As lockstep::embedding. With `sparse` the weight's gradient is sparse
+// (tensor/sparse.hpp), and expect_sparse_gradient marks the weight; mark a Parameter that replaces
+// it as well.
+// **Threads and exceptions.** A ValueError for an invalid size or padding_idx, a DtypeError for a
+// dtype other than f32 and f64; forward throws what lockstep::embedding throws.
 // **Example.** nn::Embedding words{10000, 64, {.padding_idx = 0}};
 struct Embedding {
   Parameter weight;  // [num_embeddings, embedding_dim]

@@ -8,7 +8,7 @@
 
 namespace lockstep::nn {
 
-// Makes the dimensions from start_dim to end_dim one: [batch, 64, 4, 4] becomes [batch, 1024].
+// Joins the dimensions from start_dim to end_dim: [batch, 64, 4, 4] becomes [batch, 1024].
 //
 // **Torch counterpart.** torch.nn.Flatten.
 // **Threads and exceptions.** Those of lockstep::flatten.

@@ -22,17 +22,15 @@ struct GroupNormOptions {
   Device device = {};
 };
 
-// Normalises each group of neighbouring channels of each element of a batch [batch, channels, …],
+// Normalises each group of neighbouring channels in each element of a batch [batch, channels, …],
 // then scales and shifts each channel.
 //
-// A copy shares its parameters with the original: they are handles.
-//
 // **Torch counterpart.** torch.nn.GroupNorm.
-// **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
-// a dtype other than f32 and f64; forward's are those of lockstep::group_norm.
+// **Threads and exceptions.** A ValueError for an invalid size or eps, a DtypeError for a dtype
+// other than f32 and f64; forward throws what lockstep::group_norm throws.
 // **Example.** nn::GroupNorm norm{8, 32};
 struct GroupNorm : WeightAndBias {
-  // weight: [channels], first 1; bias: [channels], first 0; both may be absent
+  // weight: [channels], initially 1; bias: [channels], initially 0; both may be absent
   std::int64_t num_groups;
   std::int64_t num_channels;
   double eps;

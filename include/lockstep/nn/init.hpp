@@ -8,25 +8,25 @@
 
 #include <cstdint>
 
-// First values of parameters.
+// Initialisation of parameters.
 //
 // Each function overwrites the tensor in place, whether it requires gradients or not, and returns
-// it; that counts as a change, and is not recorded. Random numbers are drawn on the host in
-// row-major order, so that every device and dtype gets the same ones up to rounding, but that a
-// uniform one that would be rounded up to its upper bound becomes the lower one.
+// it. This counts as a change and is not recorded. Random numbers are drawn on the host in
+// row-major order, so that every device and dtype gets the same ones up to rounding; a uniform one
+// that would round up to the upper bound becomes the lower bound.
 //
 // **Torch counterpart.** torch.nn.init.
 // **Threads and exceptions.** A DtypeError for random values in a tensor of integers, and for
-// bounds that the tensor's dtype does not reach, a ValueError for an argument outside its range and
-// for a tensor of which several elements are one in memory, an AutogradError for an inference
-// tensor outside inference mode; the tensor is then as it was.
+// bounds out of the dtype's range; a ValueError for an argument outside its range, and for a tensor
+// of which several elements share memory; an AutogradError for an inference tensor outside
+// inference mode. After an error the tensor is unchanged.
 namespace lockstep::nn::init {
 
-// Which of a weight's connections decide its scale: the inputs, so that values keep their variance
-// on the way forward, or the outputs, so that gradients keep theirs on the way back.
+// Which of a weight's connections set its scale: the inputs, which keeps the variance of values in
+// forward, or the outputs, which keeps that of gradients in backward.
 enum class FanMode { fan_in, fan_out };
 
-// The nonlinearity that follows a layer, on which the scale of its weights depends.
+// The nonlinearity that follows a layer; the scale of its weights depends on it.
 enum class Nonlinearity { linear, sigmoid, tanh, relu, leaky_relu };
 
 struct FanInAndFanOut {
@@ -34,13 +34,13 @@ struct FanInAndFanOut {
   std::int64_t fan_out;
 };
 
-// How many inputs reach one output of a weight [out, in, …], and how many outputs one input
-// reaches; the dimensions after the second, a kernel's, multiply both.
+// The number of inputs of one output of a weight [out, in, …], and of outputs of one input; the
+// dimensions after the second, a kernel's, multiply both.
 //
 // **Torch counterpart.** torch.nn.init._calculate_fan_in_and_fan_out.
 FanInAndFanOut calculate_fan_in_and_fan_out(const Tensor& tensor);
 
-// The factor by which weights before a nonlinearity are enlarged; `slope` is leaky_relu's.
+// The factor that scales up weights before a nonlinearity; `slope` is leaky_relu's.
 //
 // **Torch counterpart.** torch.nn.init.calculate_gain.
 double calculate_gain(Nonlinearity nonlinearity, double slope = 0.01);
@@ -60,8 +60,8 @@ const Tensor& ones_(const Tensor& tensor);
 // Uniform in ±√3 · gain / √fan, where `a` is the negative slope of leaky_relu: keeps the variance
 // through layers with rectifiers.
 //
-// Source: He et al., "Delving deep into rectifiers", 2015. The default of torch's layers is a = √5,
-// which makes the bound 1 / √fan_in.
+// Source: He et al., "Delving deep into rectifiers", 2015. torch's layers use a = √5, which makes
+// the bound 1 / √fan_in.
 const Tensor& kaiming_uniform_(const Tensor& tensor, double a = 0, FanMode mode = FanMode::fan_in,
                                Nonlinearity nonlinearity = Nonlinearity::leaky_relu,
                                Generator& generator = default_generator());

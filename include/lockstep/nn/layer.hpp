@@ -12,8 +12,8 @@
 
 namespace lockstep::nn {
 
-// The parameters of a layer that has no others. The layer says of which shape they are, and whether
-// they may be absent.
+// The parameters of a layer that has no others. The layer says what shapes they have, and whether
+// they may be absent. Copies share them with the original: they are handles.
 struct WeightAndBias {
   Parameter weight;
   Parameter bias;
@@ -27,19 +27,19 @@ struct WeightAndBias {
 
 }  // namespace lockstep::nn
 
-// What the layers with a weight and a bias have in common.
+// What layers with a weight and a bias have in common.
 namespace lockstep::detail {
 
-// A ValueError for a size below 1.
+// Throws a ValueError for a size below 1.
 void check_layer_size(const char* layer, const char* what, std::int64_t size);
 
 // The options of a layer's parameters; a DtypeError for a dtype other than f32 and f64.
 TensorOptions parameter_options(const char* layer, Dtype dtype, Device device);
 
-// A weight [out, in, …] with torch's first values: kaiming_uniform_ with a = √5.
+// A weight [out, in, …] initialised as in torch, by kaiming_uniform_ with a = √5.
 Parameter first_weight(const Shape& shape, const TensorOptions& options);
 
-// The bias [out] for such a weight, uniform in ±1/√fan_in.
+// The bias [out] of such a weight, uniform in ±1/√fan_in.
 Parameter first_bias(const Tensor& weight);
 
 }  // namespace lockstep::detail

@@ -24,17 +24,15 @@ struct LayerNormOptions {
   Device device = {};
 };
 
-// Normalises each part of x along its last dimensions, which are `normalized_shape`, then scales
-// and shifts its elements.
-//
-// A copy shares its parameters with the original: they are handles.
+// Normalises x over its last dimensions, which are `normalized_shape`, then scales and shifts each
+// element.
 //
 // **Torch counterpart.** torch.nn.LayerNorm.
-// **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
-// a dtype other than f32 and f64; forward's are those of lockstep::layer_norm.
+// **Threads and exceptions.** A ValueError for an invalid size or eps, a DtypeError for a dtype
+// other than f32 and f64; forward throws what lockstep::layer_norm throws.
 // **Example.** nn::LayerNorm norm{64};
 struct LayerNorm : WeightAndBias {
-  // weight: normalized_shape, first 1; bias: normalized_shape, first 0; both may be absent
+  // weight, initially 1, and bias, initially 0: normalized_shape; both may be absent
   Shape normalized_shape;
   double eps;
 

@@ -12,19 +12,19 @@
 
 namespace lockstep::nn {
 
-// A Linear whose number of inputs is the size of the first input's last dimension.
+// A Linear that takes its number of inputs from the last dimension of its first input.
 //
 // Its parameters are uninitialised until the first forward, or until load_state_dict gives them a
-// shape. Then it is a Linear in all but its type: a forward that initialises draws the values that
-// Linear{in, out} would have drawn. They are initialised in place, so handles made earlier are the
-// layer's parameters still, and copies of the layer are initialised with it.
+// shape. From then on it behaves as a Linear; the first forward draws the values that Linear{in,
+// out} would have drawn. The parameters are initialised in place, for all handles and copies of the
+// layer.
 //
-// DataParallel and replicate refuse a module with uninitialised parameters, since each replica
-// would draw its own, and so does an optimiser: call the module once before.
+// Call the module once before DataParallel, replicate or an optimiser gets it: they refuse
+// uninitialised parameters.
 //
 // **Torch counterpart.** torch.nn.LazyLinear.
-// **Threads and exceptions.** As Linear; a ShapeError for a first input without dimensions. The
-// first forward changes the layer: one thread may call it.
+// **Threads and exceptions.** As Linear; a ShapeError for a first input without dimensions. Only
+// one thread may call the first forward, which changes the layer.
 // **Example.**
 //   ls::nn::LazyLinear fc{10};
 //   fc(ls::zeros({1, 784}));  // fc.weight is [10, 784]
@@ -46,7 +46,7 @@ struct LazyLinear : WeightAndBias {
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
  private:
-  // Initialises the parameters that are not initialised yet: one of them may have been loaded.
+  // Initialises the parameters that are not: one of them may have been loaded.
   void initialize(const Tensor& x) const {
     if (weight.is_uninitialized()) {
       check<ShapeError>(x.dim() > 0,

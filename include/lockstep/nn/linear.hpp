@@ -16,14 +16,12 @@ struct LinearOptions {
   Device device = {};
 };
 
-// y = x · weightᵀ + bias, for x of shape [*, in]: the result is [*, out].
+// y = x · weightᵀ + bias, for x of shape [*, in]; the result is [*, out].
 //
-// A copy shares its parameters with the original: they are handles.
-//
-// **Torch counterpart.** torch.nn.Linear, with its first values: weight and bias uniform in
+// **Torch counterpart.** torch.nn.Linear, with its initialisation: weight and bias uniform in
 // ±1/√in, drawn from the default generator.
 // **Threads and exceptions.** A ValueError for fewer than one input or output, a DtypeError for a
-// dtype other than f32 and f64; forward's are those of lockstep::linear.
+// dtype other than f32 and f64; forward throws what lockstep::linear throws.
 // **Example.** nn::Linear fc{784, 512, {.bias = false}};
 struct Linear : WeightAndBias {
   // weight: [out, in]; bias: [out], or absent

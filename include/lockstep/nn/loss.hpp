@@ -9,7 +9,7 @@
 // Losses as modules of two arguments, the input and its target.
 namespace lockstep::detail {
 
-// A loss that has no options but what becomes of several.
+// A loss whose only option is the reduction.
 template <Tensor (*loss)(const Tensor&, const Tensor&, Reduction)>
 struct PairLoss {
   Reduction reduction = Reduction::mean;
@@ -58,7 +58,7 @@ using MSELoss = detail::PairLoss<mse_loss>;
 // **Threads and exceptions.** Those of lockstep::l1_loss.
 using L1Loss = detail::PairLoss<l1_loss>;
 
-// Squares of small differences, and the magnitude of others: lockstep::smooth_l1_loss.
+// The square of small differences, the magnitude of others: lockstep::smooth_l1_loss.
 //
 // **Torch counterpart.** torch.nn.SmoothL1Loss.
 // **Threads and exceptions.** Those of lockstep::smooth_l1_loss.
@@ -74,13 +74,13 @@ struct SmoothL1Loss {
   }
 };
 
-// The loss of probabilities and of targets from 0 to 1: lockstep::binary_cross_entropy.
+// The loss of probabilities for targets from 0 to 1: lockstep::binary_cross_entropy.
 //
 // **Torch counterpart.** torch.nn.BCELoss, without weight.
 // **Threads and exceptions.** Those of lockstep::binary_cross_entropy.
 using BCELoss = detail::PairLoss<binary_cross_entropy>;
 
-// The same of what a sigmoid would make probabilities:
+// The same for values that are not probabilities yet, but would be after a sigmoid:
 // lockstep::binary_cross_entropy_with_logits.
 //
 // **Torch counterpart.** torch.nn.BCEWithLogitsLoss, without weight and pos_weight.

@@ -23,7 +23,7 @@ struct MultiheadAttentionOptions {
   Device device = {};
 };
 
-// What a call of MultiheadAttention may be given besides its three tensors.
+// The options of a call of MultiheadAttention.
 struct MultiheadAttentionMasks {
   Tensor key_padding_mask = {};  // [batch, keys]: true hides a key from all queries
   Tensor attn_mask = {};         // [queries, keys] or [batch · heads, queries, keys]: true hides
@@ -32,23 +32,23 @@ struct MultiheadAttentionMasks {
   bool is_causal = false;  // a query sees no key after it
 };
 
-// Attention of several heads, each with a projection of its own of queries, keys and values, which
-// are [length, batch, embed_dim] ([batch, length, embed_dim] with batch_first) or without the
-// batch. Returns the output, of the query's shape, and the weights: [batch, queries, keys], the
-// mean over the heads, or [batch, heads, queries, keys]; an undefined tensor if not asked for.
+// Attention with several heads, each with its own projection of queries, keys and values. These are
+// [length, batch, embed_dim] ([batch, length, embed_dim] with batch_first), or without the batch.
+// Returns the output, of the query's shape, and the weights: [batch, queries, keys], the mean over
+// the heads, or [batch, heads, queries, keys]; undefined if not asked for.
 //
 // Masks of numbers are added to the scores. A query that sees no key has weights of 0; in torch
-// they are NaN, unless need_weights is false. In the layout of torch's default the batch of the
-// inputs and of the output is dimension 1, and that of key_padding_mask and of the weights is 0:
-// within a DataParallel with `dim = 1`, do without both (`need_weights = false`).
+// they are NaN, unless need_weights is false. Without batch_first the batch is dimension 1 of
+// inputs and output, but dimension 0 of key_padding_mask and weights, so in a DataParallel with
+// `dim = 1` use neither (`need_weights = false`).
 //
-// **Torch counterpart.** torch.nn.MultiheadAttention, with its first values; without kdim, vdim,
-// add_bias_kv and add_zero_attn. `is_causal` needs no attn_mask beside it.
+// **Torch counterpart.** torch.nn.MultiheadAttention, with its initialisation; without kdim, vdim,
+// add_bias_kv and add_zero_attn. `is_causal` needs no attn_mask.
 // **Devices and streams.** One product projects queries, keys and values if they are the same
-// tensor. The scores of all heads lie in memory with `need_weights`; without, as
-// scaled_dot_product_attention has it.
-// **Threads and exceptions.** A ValueError for sizes that do not fit each other, a DtypeError for a
-// dtype other than f32 and f64; forward throws a ShapeError that names the shapes.
+// tensor. With `need_weights` the scores of all heads are stored; without, see
+// scaled_dot_product_attention.
+// **Threads and exceptions.** A ValueError for sizes that do not match, a DtypeError for a dtype
+// other than f32 and f64; forward throws a ShapeError that names the shapes.
 // **Example.** nn::MultiheadAttention attention{64, 4, {.batch_first = true}};
 //              auto [y, weights] = attention(x, x, x, {.is_causal = true});
 struct MultiheadAttention {
@@ -82,7 +82,7 @@ struct MultiheadAttention {
  private:
   static void check_sizes(std::int64_t embed, std::int64_t heads);
 
-  // Of an input.
+  // The batch and the length of an input.
   std::int64_t batch_of(const Tensor& x) const {
     return x.dim() == 2 ? 1 : x.sizes()[batch_first ? 0 : 1];
   }
@@ -94,12 +94,12 @@ struct MultiheadAttention {
 
   std::array<Tensor, 3> project(const Tensor& query, const Tensor& key, const Tensor& value) const;
 
-  // From the layout of the inputs to [batch, heads, length, size].
+  // Converts from the layout of the inputs to [batch, heads, length, size].
   Tensor heads_of(const Tensor& x) const;
-  // From there back to the layout of `like`.
+  // Converts back to the layout of `like`.
   Tensor joined(const Tensor& heads, const Tensor& like) const;
 
-  // The sum of all masks but is_causal: undefined, or of a shape that stretches to [batch, heads,
+  // The sum of all masks but is_causal: undefined, or of a shape that expands to [batch, heads,
   // queries, keys].
   Tensor bias_of(const MultiheadAttentionMasks& masks, const Tensor& query,
                  const Tensor& key) const;

@@ -32,12 +32,12 @@ struct MaxPool2dOptions {
   Size2d padding = 0;
 };
 
-// The greatest element of each window of `kernel`, of images [batch, channels, height, width] (or
-// one without the batch).
+// The largest element of each window of `kernel` in images [batch, channels, height, width] (or one
+// without the batch).
 //
 // **Torch counterpart.** torch.nn.MaxPool2d, without dilation and ceil_mode.
-// **Threads and exceptions.** A ValueError for a size that makes no sense, such as a padding of
-// more than half the kernel; forward's are those of lockstep::max_pool2d.
+// **Threads and exceptions.** A ValueError for an invalid size, such as a padding of more than half
+// the kernel; forward throws what lockstep::max_pool2d throws.
 // **Example.** nn::MaxPool2d pool{3, {.stride = 2, .padding = 1}};
 struct MaxPool2d : PoolWindows {
   explicit MaxPool2d(Size2d kernel_size, const MaxPool2dOptions& options = {})
@@ -53,10 +53,10 @@ struct AvgPool2dOptions {
   bool count_include_pad = true;
 };
 
-// The mean of each window of `kernel`, of images as MaxPool2d takes them.
+// The mean of each window of `kernel` in images like MaxPool2d's.
 //
 // **Torch counterpart.** torch.nn.AvgPool2d, without ceil_mode and divisor_override.
-// **Threads and exceptions.** As MaxPool2d; forward's are those of lockstep::avg_pool2d.
+// **Threads and exceptions.** As MaxPool2d; forward throws what lockstep::avg_pool2d throws.
 // **Example.** nn::AvgPool2d pool{2};
 struct AvgPool2d : PoolWindows {
   bool count_include_pad;

@@ -13,32 +13,32 @@
 #include <tuple>
 #include <vector>
 
-// Recurrent layers: sequences in, sequences of states out.
+// Recurrent layers: they turn sequences of inputs into sequences of states.
 //
-// A batch of sequences is x [length, batch, input_size] ([batch, length, input_size] with
-// batch_first), one alone [length, input_size]. The result is the last layer's states at each time
-// step, [length, batch, features] like x, and the last states of every layer, [layers · directions,
-// batch, hidden_size] also with batch_first. There are two directions where a layer is
-// bidirectional, and features are directions · hidden_size.
+// The input x is a batch of sequences [length, batch, input_size] ([batch, length, input_size] with
+// batch_first), or one sequence [length, input_size]. The result is the last layer's state at each
+// time step, [length, batch, directions · hidden_size] in the layout of x, and the last state of
+// every layer, [layers · directions, batch, hidden_size], also with batch_first. A bidirectional
+// layer has two directions.
 //
-// The batch of x, of states and of results is dimension 1, unless batch_first: DataParallelOptions
-// has `dim = 1` for it. With batch_first x and the states disagree on the dimension, so that within
-// a DataParallel neither states are taken nor the returned ones of use.
+// Without batch_first the batch is dimension 1 of x, states and results: use `dim = 1` of
+// DataParallelOptions. With batch_first x and the states disagree on the dimension, so in a
+// DataParallel pass no states, and do not use the returned ones.
 namespace lockstep::nn {
 
 struct RecurrentOptions {
-  std::int64_t num_layers = 1;  // each on top of the one before
+  std::int64_t num_layers = 1;  // stacked
   bool bias = true;
   bool batch_first = false;    // sequences are [batch, length, …] instead of [length, batch, …]
-  double dropout = 0;          // of what a layer gets from the one below, in training
-  bool bidirectional = false;  // half of a layer's features are those of the sequence backwards
-  std::int64_t proj_size = 0;  // refused: the state is as wide as the layer
+  double dropout = 0;          // between the layers, in training
+  bool bidirectional = false;  // half of a layer's features are of the reversed sequence
+  std::int64_t proj_size = 0;  // not supported: a ValueError unless 0
   Dtype dtype = Dtype::f32;
   Device device = {};
 };
 
 // The parameters of one layer in one direction. Their rows are in blocks of hidden_size, one for
-// each gate of the layer's kind.
+// each gate of the cell.
 struct RecurrentWeights {
   Parameter weight_ih;  // [gates · hidden_size, size of the layer's input]
   Parameter weight_hh;  // [gates · hidden_size, hidden_size]
@@ -52,7 +52,7 @@ namespace lockstep::detail {
 
 struct RecurrentCell;  // ops/rnn.hpp
 
-// What RNN, LSTM and GRU have in common: all but the cell and the form of the state.
+// The common part of RNN, LSTM and GRU: everything but the cell and the form of the state.
 struct RecurrentLayers {
   std::vector<nn::RecurrentWeights> weights;  // of layer 0, its backward direction, layer 1, …
   std::int64_t input_size;
@@ -87,7 +87,7 @@ struct RecurrentLayers {
     Tensor c;  // undefined if the cell has none
   };
 
-  // The first states are as torch takes them, or undefined: then they are zeros.
+  // The initial states are as torch takes them; undefined ones are zeros.
   Results run(const RecurrentCell& cell, const Tensor& input, const Tensor& h0,
               const Tensor& c0 = {}) const;
 
@@ -96,7 +96,7 @@ struct RecurrentLayers {
 
   std::string suffix_of(std::size_t i) const;
 
-  // Checks the states and gives them the shape [layers · directions, batch, hidden_size].
+  // Checks the initial states and gives them the shape [layers · directions, batch, hidden_size].
   Tensor first_states(const char* layer, const char* name, const Tensor& states,
                       const Tensor& input, bool batched, std::int64_t batch) const;
 };
@@ -118,23 +118,24 @@ struct RNNOptions {
   Device device = {};
 };
 
-// h' = tanh(weight_ih · x + bias_ih + weight_hh · h + bias_hh), or relu of it, for each time step
-// and layer.
+// For each time step and layer h' = tanh(weight_ih · x + bias_ih + weight_hh · h + bias_hh), or
+// relu in place of tanh.
 //
-// A copy shares its parameters with the original: they are handles. Dropout is between the layers.
+// A copy shares its parameters with the original: they are handles.
 //
-// **Torch counterpart.** torch.nn.RNN, with its names, shapes and first values: all uniform in
-// ±1/√hidden_size, drawn from the default generator. Sequences of one batch are equally long.
-// **Devices and streams.** All on one device: on a host device one product and one kernel a time
-// step and layer, on a GPU one call of cuDNN a layer and direction. Half precision is computed in
-// f32, and the results rounded; on a GPU f32 follows cuda::set_float32_matmul_precision. cuDNN
-// gives the same bits every time where CUBLAS_WORKSPACE_CONFIG is set to :4096:8, as cuBLAS asks
-// for.
-// **Backward.** Gradients of input, first state and parameters; elementary operations make their
-// derivatives.
-// **Threads and exceptions.** A ValueError for a size or probability that makes no sense, a
-// DtypeError for a dtype other than f32 and f64; a warning for dropout of a single layer. forward
-// throws a ShapeError, DtypeError or DeviceError that names what does not fit.
+// **Torch counterpart.** torch.nn.RNN, with its names, shapes and initialisation: all parameters
+// uniform in ±1/√hidden_size, drawn from the default generator. All sequences of a batch have the
+// same length.
+// **Devices and streams.** All tensors are on one device. A host device runs one product and one
+// kernel for each time step and layer, a GPU one call of cuDNN for each layer and direction. Half
+// precision is computed in f32, and the results rounded; on a GPU f32 follows
+// cuda::set_float32_matmul_precision. For the same bits every time cuDNN needs
+// CUBLAS_WORKSPACE_CONFIG=:4096:8.
+// **Backward.** Gradients of input, initial state and parameters; higher derivatives go through
+// elementary operations.
+// **Threads and exceptions.** A ValueError for an invalid size or probability, a DtypeError for a
+// dtype other than f32 and f64; a warning for dropout with a single layer. forward throws a
+// ShapeError, DtypeError or DeviceError that names what does not match.
 // **Example.**
 //   nn::RNN rnn{28, 64, {.num_layers = 2, .nonlinearity = nn::RNNNonlinearity::relu}};
 //   const auto [output, h] = rnn(x);
@@ -150,20 +151,20 @@ struct RNN : detail::RecurrentLayers {
   }
 };
 
-// For each time step and layer c' = f · c + i · g and h' = o · tanh(c'), with gates i, f, o through
-// a sigmoid and g through tanh, each of weight_ih · x + bias_ih + weight_hh · h + bias_hh.
+// For each time step and layer c' = f · c + i · g and h' = o · tanh(c'). The gates i, f and o are a
+// sigmoid, and g is tanh, of weight_ih · x + bias_ih + weight_hh · h + bias_hh.
 //
-// The rows of the parameters are those for i, f, g and o. Else as nn::RNN.
+// The rows of the parameters are in the order i, f, g, o. Otherwise as nn::RNN.
 //
-// **Torch counterpart.** torch.nn.LSTM; proj_size is refused.
+// **Torch counterpart.** torch.nn.LSTM, without proj_size.
 // **Example.**
 //   nn::LSTM lstm{64, 128, {.num_layers = 2, .dropout = 0.1}};
 //   auto [output, state] = lstm(x);
-//   auto [next, last] = lstm(y, state);  // goes on where x ended
+//   auto [next, last] = lstm(y, state);  // continues where x ended
 struct LSTM : detail::RecurrentLayers {
   LSTM(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {});
 
-  // The output and (h, c), the last ones of each layer. Those that are undefined are zeros.
+  // Returns the output and (h, c), the last of each layer. Undefined states are zeros.
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
       const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const;
   auto operator()(const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const {
@@ -171,10 +172,10 @@ struct LSTM : detail::RecurrentLayers {
   }
 };
 
-// For each time step and layer h' = (1 − z) · n + z · h with gates r and z through a sigmoid, and
-// n = tanh(weight_in · x + bias_in + r · (weight_hn · h + bias_hn)).
+// For each time step and layer h' = (1 − z) · n + z · h. The gates r and z are a sigmoid like
+// LSTM's, and n = tanh(weight_in · x + bias_in + r · (weight_hn · h + bias_hn)).
 //
-// The rows of the parameters are those for r, z and n. Else as nn::RNN.
+// The rows of the parameters are in the order r, z, n. Otherwise as nn::RNN.
 //
 // **Torch counterpart.** torch.nn.GRU.
 // **Example.** nn::GRU gru{64, 128, {.batch_first = true, .bidirectional = true}};

@@ -11,12 +11,12 @@
 
 namespace lockstep::nn {
 
-// Modules one after the other, each given what the one before returns; the first takes any number
-// of arguments. They are held by value, are of any types, and may be lambdas without captures.
-// Their names are their places: "0.weight", "0.bias", "2.weight".
+// Runs modules one after another, each on the result of the one before; the first takes any number
+// of arguments. Modules are held by value and may be of any types, lambdas without captures
+// included. They are named by position: "0.weight", "0.bias", "2.weight".
 //
-// A copy shares its parameters with the original. (As with other class templates of the standard
-// kind, `Sequential{other}` of a Sequential is its copy, not one that holds it.)
+// A copy shares its parameters with the original. `Sequential{other}` of a Sequential is a copy of
+// it, not one that holds it.
 //
 // **Torch counterpart.** torch.nn.Sequential.
 // **Example.** nn::Sequential net{nn::Linear{784, 512}, nn::ReLU{}, nn::Linear{512, 10}};

@@ -20,35 +20,35 @@ namespace lockstep {
 
 namespace detail {
 
-// Gives the statistics of the batch that the ranks of a group have together. An undefined group is
-// the default group of the thread that calls forward.
+// Gives the statistics of the whole batch of a group's ranks. An undefined group means the default
+// group of the thread that calls forward.
 std::shared_ptr<const StatisticsSource> statistics_over_ranks(distributed::ProcessGroup group);
 
 }  // namespace detail
 
 namespace nn {
 
-// BatchNorm for inputs [batch, channels, …] whose batch is spread over the ranks of a group: in
-// training each channel is normalised by the mean and variance of what all ranks have, and their
-// running statistics move alike.
+// BatchNorm for inputs [batch, channels, …] whose batch is spread over the ranks of a group. In
+// training it normalises each channel by the mean and variance over all ranks, whose running
+// statistics stay equal.
 //
-// Ranks may have different numbers of rows, or none. In evaluation it is a BatchNorm, and nothing
-// is communicated. Gradients of weight and bias are those of the rank's own rows:
-// DistributedDataParallel averages them as all others.
+// Ranks may have different numbers of rows, or none. In evaluation it is a BatchNorm and does not
+// communicate. Gradients of weight and bias are those of the rank's own rows;
+// DistributedDataParallel averages them like all others.
 //
-// Each rank calls forward equally often and in the same order, and backward through the same
-// forwards: both communicate. So DistributedDataParallel::join cannot stand in for a rank, and with
-// find_unused_parameters what comes after it in backward has to be used alike on all ranks.
+// All ranks must call forward equally often and in the same order, and backward through the same
+// forwards, since both communicate. So DistributedDataParallel::join does not work with it, and
+// with find_unused_parameters all ranks must use the same parameters after it in backward.
 //
-// **Torch counterpart.** torch.nn.SyncBatchNorm; names and order of the state are its. Half
-// precision and the CPU are taken as well.
-// **Devices and streams.** A rank has one device. One all_gather in forward and one all_reduce in
-// backward, of two numbers a channel, which the caller waits for.
-// **Backward.** As lockstep::batch_norm, also to higher orders.
-// **Threads and exceptions.** Copies share the group: without one, it is the default group of the
+// **Torch counterpart.** torch.nn.SyncBatchNorm, with the same names and order of the state; also
+// for half precision and the CPU.
+// **Devices and streams.** Each rank uses one device. The caller waits for one all_gather in
+// forward and one all_reduce in backward, of two numbers a channel.
+// **Backward.** As lockstep::batch_norm, higher orders included.
+// **Threads and exceptions.** Copies share the group. Without one, it is the default group of the
 // thread that calls forward, and an Error if there is none. A ValueError within a replica of a
-// DataParallel, and on every rank for one value per channel in all of them. Else as BatchNorm2d and
-// ProcessGroup.
+// DataParallel, and on every rank if a channel has only one value in all of them. Otherwise as
+// BatchNorm2d and ProcessGroup.
 // **Example.** nn::SyncBatchNorm norm{64};
 struct SyncBatchNorm : detail::BatchNorm {
   explicit SyncBatchNorm(std::int64_t features, const BatchNormOptions& options = {},
@@ -58,15 +58,15 @@ struct SyncBatchNorm : detail::BatchNorm {
   Tensor operator()(const Tensor& x) const { return forward(x); }
 };
 
-// Makes every BatchNorm in the module, in place, one that takes statistics over the ranks of a
-// group, as SyncBatchNorm does. Its type, parameters and buffers stay what they are.
+// Makes every BatchNorm in the module take its statistics over the ranks of a group, as
+// SyncBatchNorm does. It changes the layers in place; their types, parameters and buffers stay.
 //
-// Called before or after the module is given to a DistributedDataParallel, on every rank. Copies of
-// the module that are made later are synchronised as well.
+// Every rank calls it, before or after it makes a DistributedDataParallel of the module. Later
+// copies of the module are synchronised as well.
 //
 // **Torch counterpart.** torch.nn.SyncBatchNorm.convert_sync_batchnorm, which returns the module.
-// **Threads and exceptions.** A ModuleError that names the layer where it is const.
-// **Example.** nn::convert_sync_batchnorm(net);  // of the default group at the time of forward
+// **Threads and exceptions.** A ModuleError that names a layer that is const.
+// **Example.** nn::convert_sync_batchnorm(net); // over the default group at the time of forward
 template <class M>
 void convert_sync_batchnorm(M& module, distributed::ProcessGroup process_group = {}) {
   const auto source = detail::statistics_over_ranks(std::move(process_group));

@@ -17,7 +17,7 @@
 
 namespace lockstep::detail {
 
-// Copies `values` into the tensor, unless it may not be changed in place.
+// Copies `values` into the tensor; throws if it must not be changed in place.
 inline const Tensor& overwrite(const char* operation, const Tensor& tensor, const Tensor& values) {
   const NoGradGuard guard;
   check_changeable(tensor, operation);

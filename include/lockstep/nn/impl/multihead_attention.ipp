@@ -77,7 +77,7 @@ LOCKSTEP_INLINE void MultiheadAttention::check_sizes(std::int64_t embed, std::in
 
 LOCKSTEP_INLINE void MultiheadAttention::check_inputs(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
-  check_sizes(embed_dim, num_heads);  // they may have been set since
+  check_sizes(embed_dim, num_heads);  // public members, which may have been set
   if (training) detail::check_probability("MultiheadAttention", dropout);
   const auto fits = [&](const Tensor& x) {
     return x.dim() == query.dim() && x.size(-1) == embed_dim && batch_of(x) == batch_of(query);

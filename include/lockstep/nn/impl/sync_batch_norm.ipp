@@ -30,7 +30,7 @@
 
 namespace lockstep::detail {
 
-// The sum of the ranks' tensors, on each rank; its gradient is the sum of the ranks'.
+// The sum of the ranks' tensors, on each rank; its gradient is the sum of the ranks' gradients.
 struct SumOverRanks {
   static constexpr const char* name = "sum_over_ranks";
   distributed::ProcessGroup group;
@@ -45,14 +45,14 @@ struct SumOverRanks {
   }
 };
 
-// Mean and variance of each channel over the inputs of all ranks, and the number of their values.
-// One collective forward and one backward, as many bytes as the statistics have.
+// Mean and variance of each channel over the inputs of all ranks, and the number of values. It
+// takes one collective forward and one backward, of as many bytes as the statistics have.
 struct MomentsOverRanks {
   static constexpr const char* name = "moments_over_ranks";
   distributed::ProcessGroup group;
   Saved x = {};
   Saved mean = {};
-  Saved divisor = {};  // the number of values, but not 0
+  Saved divisor = {};  // the number of values, at least 1
 
   std::vector<Tensor> forward(const Tensor& values) {
     x = values;
@@ -77,8 +77,8 @@ struct MomentsOverRanks {
     return moments;
   }
 
-  // As for the moments of one input. Every rank uses the statistics, so the gradients of all ranks
-  // count: they are added up.
+  // As for the moments of one input, but with the gradients of all ranks added up, since every rank
+  // uses the statistics.
   Tensor backward(const Backward& saved, const std::vector<Tensor>& grads) const {
     const Tensor& known = grads[0].defined() ? grads[0] : grads[1];
     const auto or_zero = [&](const Tensor& grad) {
