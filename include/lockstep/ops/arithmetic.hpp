@@ -5,15 +5,15 @@
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Sums, differences, products and quotients of tensors and numbers.
+// Addition, subtraction, multiplication and division of tensors and numbers.
 //
-// Two tensors are stretched to a common shape; they are on one device and of one dtype,
-// floating-point or i64 or i32 (quotients: floating-point). Integers wrap around. A number takes
-// the tensor's dtype, and has to be a whole one for integers.
+// Two tensors are broadcast against each other. They are on one device and of one dtype:
+// floating-point, i64 or i32 (for division floating-point). Integers wrap around. A number is
+// converted to the tensor's dtype, and must be whole for integers.
 //
 // **Torch counterpart.** torch.add, sub, mul, div, neg; without promotion between dtypes, except
-// that where autocast is on a tensor of f32 and one of half precision give f32.
-// **Backward.** A stretched operand's gradient is summed to its shape.
+// that under autocast a tensor of f32 and one of half precision give f32.
+// **Backward.** A broadcast operand's gradient is summed to its shape.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 namespace lockstep {
 

@@ -14,15 +14,15 @@
 #include <utility>
 #include <vector>
 
-// Where autocast is on, an operation first calls itself with converted arguments, and with autocast
-// off. The conversions are recorded, so gradients come back in the dtype of the argument.
+// With autocast on, an operation first calls itself with converted arguments and autocast off. The
+// conversions are recorded, so gradients come back in the arguments' dtypes.
 namespace lockstep::detail {
 
 inline bool autocast_converts(const Tensor& x) {
   return x.defined() && is_floating_point(x.dtype()) && x.dtype() != Dtype::f64;
 }
 
-// The argument in `dtype` if autocast converts it, and it is a tensor or several; else as it is.
+// A tensor, or several, converted to `dtype` if autocast converts it; any other argument as it is.
 inline Tensor autocast_argument(const Tensor& x, Dtype dtype) {
   return autocast_converts(x) ? x.to(dtype) : x;
 }
@@ -42,32 +42,33 @@ Tensor autocast_to(Dtype dtype, const F& operation, const Args&... args) {
   try {
     return operation(autocast_argument(args, dtype)...);
   } catch (const DtypeError&) {
-    // No operation takes as they are what it refuses converted: the error names their dtypes.
+    // An operation that refuses the converted arguments refuses the original ones, too, and its
+    // error then names their dtypes.
     (void)operation(args...);
     throw;
   }
 }
 
-// operation(args...) in the dtype of autocast: for products.
+// operation(args...) in autocast's dtype, for products.
 template <class F, class... Args>
 Tensor autocast_to_half(const F& operation, const Args&... args) {
   return autocast_to(autocast_dtype(), operation, args...);
 }
 
-// operation(args...) in f32: for what loses too much in half precision.
+// operation(args...) in f32, for what loses too much in half precision.
 template <class F, class... Args>
 Tensor autocast_to_f32(const F& operation, const Args&... args) {
   return autocast_to(Dtype::f32, operation, args...);
 }
 
-// operation(x, args...) for half precision where autocast is off: computed in f32, and rounded to
-// the dtype of x once.
+// operation(x, args...) for half precision with autocast off: computed in f32 and rounded to the
+// dtype of x once.
 template <class F, class... Args>
 Tensor half_through_f32(const F& operation, const Tensor& x, const Args&... args) {
   return operation(x.to(Dtype::f32), autocast_argument(args, Dtype::f32)...).to(x.dtype());
 }
 
-// Whether autocast makes one dtype of those of the tensors, which are defined.
+// True if autocast converts the tensors, which are defined, to one dtype.
 inline bool autocast_promotes(const std::vector<Tensor>& tensors) {
   return is_autocast_enabled() &&
          any_of(tensors, [&](const Tensor& x) { return x.dtype() != tensors[0].dtype(); });
@@ -76,7 +77,7 @@ inline bool autocast_promotes(const Tensor& a, const Tensor& b) {
   return is_autocast_enabled() && a.defined() && b.defined() && a.dtype() != b.dtype();
 }
 
-// The operation on two tensors of one dtype, which under autocast is f32 where theirs differ.
+// Applies an operation to two tensors of one dtype. Under autocast different dtypes become f32.
 template <class Op>
 Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
   if (autocast_promotes(a, b)) {

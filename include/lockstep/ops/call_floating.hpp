@@ -11,19 +11,19 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// A call for a tensor that it makes, written as the list of its members.
+// Launches a call that makes a tensor, from a list of the call's members.
 namespace lockstep::detail {
 
 // Stands for the result in the list.
 struct TheResult {};
 
-// A tensor that the call writes besides: contiguous, and of the dtype that the member has. An
-// undefined one is an empty View.
+// Another tensor that the call writes: contiguous, and of the member's dtype. An undefined one is
+// an empty View.
 struct AlsoWritten {
   Tensor tensor;
 };
 
-// A tensor as a member that is read: contiguous, half precision in f32; an undefined one is an
+// A tensor that the call reads: made contiguous, and f32 for half precision. An undefined one is an
 // empty View.
 struct ReadMember {
   PackedWide packed;
@@ -65,7 +65,7 @@ void launch_members(const Stream& stream, const Tensor& result, const Members&..
   launch_with(as_member(members, result, stream)...);
 }
 
-// The result, of `shape`, of such a call, which takes half precision in f32. Not recorded.
+// Launches the Call, in f32 for half precision, and returns its result, of `shape`. Not recorded.
 template <template <class> class Call, class... Members>
 Tensor call_floating(const char* operation, const Shape& shape, const Tensor& first,
                      const Members&... members) {

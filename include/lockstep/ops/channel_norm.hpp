@@ -28,8 +28,9 @@
 #include <cstddef>
 #include <vector>
 
-// What normalisations are made of: the statistics of each channel, and a linear function a channel.
-// A channel is all elements with one index along dimension `dim`. Tensors of f32 and f64 are taken.
+// The parts of normalisations: the statistics of each channel, and a linear function for each
+// channel. A channel is all elements with one index along dimension `dim`. Tensors are of f32 or
+// f64.
 namespace lockstep::detail {
 
 inline Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mean,
@@ -97,8 +98,8 @@ inline Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mea
   return lockstep::apply(ChannelAffineOp{dim}, x, mean, scale, shift);
 }
 
-// x · weight[c] + bias[c] along dimension 1; both may be undefined. A bias alone keeps no x for
-// backward.
+// x · weight[c] + bias[c] along dimension 1; both may be undefined. With a bias alone, x is not
+// saved for backward.
 inline Tensor with_affine(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (weight.defined()) return channel_affine(x, 1, {}, weight, bias);
   if (!bias.defined()) return x;
@@ -108,8 +109,8 @@ inline Tensor with_affine(const Tensor& x, const Tensor& weight, const Tensor& b
   return x + bias.reshape(one_each);
 }
 
-// Throws unless a parameter or a statistic of a normalisation is absent, or of the input's kind and
-// of `shape`.
+// Throws unless a parameter or statistic is undefined, or has the input's dtype and device and
+// `shape`.
 inline void check_norm_operand(const char* operation, const char* name, const Tensor& tensor,
                                const Tensor& x, const Shape& shape) {
   if (!tensor.defined()) return;
@@ -118,7 +119,7 @@ inline void check_norm_operand(const char* operation, const char* name, const Te
                     shape, ", got ", tensor.sizes(), " for an input of shape ", x.sizes());
 }
 
-// The mean of each channel and its variance, the mean of (x − mean)²; both 0 where it is empty.
+// Each channel's mean, and its variance, the mean of (x − mean)²; both 0 for an empty channel.
 struct ChannelMomentsOp {
   static constexpr const char* name = "channel_moments";
   std::size_t dim;
@@ -139,8 +140,8 @@ struct ChannelMomentsOp {
     return moments;
   }
 
-  // The variance does not change with the mean that it is taken about, so that its derivative is
-  // 2 · (x − mean) / count.
+  // The mean minimises the sum of (x − mean)², so its own derivative does not contribute: that of
+  // the variance is 2 · (x − mean) / count.
   Tensor backward(const Backward& saved, const std::vector<Tensor>& grads) const {
     const Tensor scale = grads[1].defined() ? grads[1] * (2 / count) : zeros_like(grads[0]);
     const Tensor shift = grads[0].defined() ? grads[0] * (1 / count) : Tensor();

@@ -21,7 +21,7 @@
 
 namespace lockstep::detail {
 
-// The gradient of a bias that was added along dimension `dim`: the sum over all other dimensions.
+// The gradient of a bias added along dimension `dim`: the sum over all other dimensions.
 struct ChannelSum {
   static constexpr const char* name = "channel_sum";
   std::size_t dim;

@@ -6,14 +6,14 @@
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Comparisons, element by element: boolean tensors, true where the relation holds.
+// Element-wise comparisons. They give boolean tensors, true where the relation holds.
 //
-// Two tensors are stretched to a common shape; they are of one dtype and device. A number takes the
-// tensor's dtype, and has to be a whole one for integers. A NaN is unequal to everything, and
-// neither less nor greater.
+// Two tensors are broadcast against each other, and are of one dtype and device. A number is
+// converted to the tensor's dtype, and must be whole for integers. A NaN is unequal to everything,
+// and neither less nor greater.
 //
 // **Torch counterpart.** The functions of these names in torch.
-// **Backward.** None: they are not differentiable.
+// **Backward.** None.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 // **Example.** `sum(eq(argmax(out, 1), labels)).item<std::int64_t>()` of a batch are right.
 namespace lockstep {

@@ -10,24 +10,24 @@
 #include <cstddef>
 #include <vector>
 
-// For an operation whose backward is a kernel: if its gradient is itself to be differentiated, that
-// is computed from the operation's composed form, which consists of elementary operations.
+// Second derivatives of operations whose backward is a kernel. They are computed from the
+// operation's composed form, which consists of elementary operations.
 namespace lockstep::detail {
 
-// The same tensor as a variable of its own.
+// The same tensor as another variable.
 struct AliasOp {
   static constexpr const char* name = "alias";
   Tensor forward(const Tensor& x) const { return x; }
   Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
 };
 
-// The recorded gradients of the arguments that require them, given those of the results of
-// `composed`, a function of all arguments that returns a vector. Some of both may be undefined.
+// The recorded gradients of the arguments that require grad, from those of the results of
+// `composed`, a function of all arguments that returns a vector. Some of either may be undefined.
 template <std::size_t N, class Composed>
 std::array<Tensor, N> composed_grads(const std::array<Tensor, N>& arguments,
                                      const std::vector<Tensor>& grads, const Composed& composed) {
   // Aliases, since one argument may have been computed from another: these gradients stop at the
-  // aliases, and the graph that asks for them goes on from the arguments.
+  // aliases, and the outer graph continues from the arguments.
   std::array<Tensor, N> aliases;
   std::vector<Tensor> wanted;
   std::vector<std::size_t> indices;

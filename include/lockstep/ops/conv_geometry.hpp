@@ -9,8 +9,8 @@
 // The sizes of a convolution, and which elements meet in it.
 namespace lockstep::detail {
 
-// What a convolution computes: its result, or a gradient. That of the images is a convolution
-// itself, of that of the output with the kernels turned round, if the stride is 1.
+// What a convolution computes: its result, or a gradient. With stride 1 the gradient of the images
+// is itself a convolution, of the output's gradient with the kernels rotated.
 enum class ConvPass : std::uint8_t { forward, input_grad, weight_grad };
 
 struct ConvGeometry {
@@ -26,7 +26,7 @@ struct ConvGeometry {
   std::int64_t image() const { return in_channels * plane(); }
   std::int64_t result() const { return out_channels * pixels(); }
 
-  // The channels that a group reads, those that it writes, and the terms of an output element.
+  // The channels that a group reads and that it writes, and the terms of an output element.
   std::int64_t group_in() const { return in_channels / groups; }
   std::int64_t group_out() const { return out_channels / groups; }
   std::int64_t patch() const { return group_in() * taps(); }
@@ -42,37 +42,37 @@ struct ConvGeometry {
   std::int64_t seen_rows() const { return std::min(in_height, padded_rows() - padding_height); }
   std::int64_t seen_columns() const { return std::min(in_width, padded_width() - padding_width); }
 
-  // Whether padded images are nearly all padding, as a great dilation or stride makes them: they
-  // may be too large for the memory then, and their size for a number.
+  // True if padded images are nearly all padding, because of a large dilation or stride: they may
+  // then be too large for memory, and their size for a number.
   bool is_mostly_padding() const {
     constexpr double kMost = 16;
     const double padded = static_cast<double>(padded_rows()) * static_cast<double>(padded_width());
     return padded > kMost * static_cast<double>(plane() + pixels());
   }
 
-  // Whether the host sums by the definition: for products of a single row, writing the columns out
-  // would cost more than the sums.
+  // True if the host uses plain loops: for products of a single row, writing the columns out would
+  // cost more than the sums.
   bool is_direct() const { return groups > 1 && group_out() == 1 && !is_mostly_padding(); }
 
-  // Whether the pixels that two output rows see through one kernel element are as far apart in
+  // True if the pixels that two output rows see through one kernel element are as far apart in
   // memory as the rows themselves: then all that the output sees through it is one run.
   bool keeps_lines() const {
     return stride_width == 1 && stride_height == 1 && in_width == out_width;
   }
-  // How far apart those pixels are, in elements; 0 where the second one is outside in any case.
+  // How far apart those pixels are, in elements; 0 if the second one is always outside.
   std::int64_t line() const { return stride_height < in_height ? stride_height * in_width : 0; }
 
-  // How many images the host multiplies at once. A matrix of few columns is slow to multiply, one
-  // larger than the cache is slow to write; about 256 columns are best, and an image that has them
-  // by itself needs no rearranging of its result.
+  // How many images the host multiplies at once. A matrix of few columns is slow to multiply, and
+  // one larger than the cache slow to write: about 256 columns are best, and an image that has as
+  // many alone needs no rearranging of its result.
   std::int64_t images_at_once() const {
     constexpr std::int64_t kColumns = 256;
     return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
   }
-  // The host's work space begins with the columns of one group of these images. What comes behind
-  // begins a cache line, too.
+  // The size of the columns of one group of these images, with which the host's work space begins.
+  // What follows begins on a cache line.
   std::int64_t columns_size() const { return whole_lines(patch() * images_at_once() * pixels()); }
-  // The size of the results of several images side by side; 0 for a single image.
+  // The size of the results of several images side by side; 0 for one image.
   std::int64_t results_size() const {
     return images_at_once() == 1 ? 0 : whole_lines(images_at_once() * result());
   }
@@ -85,7 +85,7 @@ struct ConvGeometry {
   static std::int64_t whole_lines(std::int64_t elements) { return (elements + 15) / 16 * 16; }
 };
 
-// The output positions [begin, end) along one dimension that a kernel element sees inside the
+// The output positions [begin, end) along one dimension at which a kernel element is inside the
 // image.
 struct Inside {
   std::int64_t begin, end;
@@ -99,8 +99,8 @@ struct Inside {
   std::int64_t size() const { return end - begin; }
 };
 
-// Calls visit(offset in the plane, rows, columns of the output that lie inside) for each kernel
-// element of one channel, in their order.
+// Calls visit(offset in the plane, rows and columns of the output that lie inside) for each kernel
+// element of one channel, in order.
 template <class Visit>
 void for_each_tap(const ConvGeometry& g, const Visit& visit) {
   for (std::int64_t ky = 0; ky < g.kernel_height; ++ky) {

@@ -18,16 +18,15 @@
 #include <cstdint>
 #include <vector>
 
-// The rows of a table that indices name, read and written, and the gradient of an embedding that
-// lists only these. Nothing here is recorded for backward.
+// Reads and writes the rows of a table that indices name, and makes the gradient of an embedding
+// that lists only these. Nothing here is recorded for backward.
 namespace lockstep::detail {
 
 inline constexpr std::int64_t kNoPadding = -1;
 
-// Sets row indices[i] of the contiguous table to values[i]. No index comes twice. An index outside
-// the table is the stream's IndexError, and nothing is written for it. (Such an index can come
-// here: a gradient that lists one row counts as coalesced, so nobody need have waited for the error
-// of its lookup.)
+// Sets row indices[i] of the contiguous table to values[i]. No index occurs twice. For an index
+// outside the table nothing is written, and the stream reports an IndexError. (The lookup's own
+// error may not have been waited for: a gradient of one row counts as coalesced.)
 inline void put_rows(const Tensor& table, const Tensor& indices, const Tensor& values) {
   const Stream stream = current_stream(table.device());
   dispatch_floating(table.dtype(), "put_rows", [&]<class T>(T) {
@@ -38,7 +37,7 @@ inline void put_rows(const Tensor& table, const Tensor& indices, const Tensor& v
   });
 }
 
-// The rows of a table that the indices [1, n] of a sparse gradient name: [n, …].
+// The rows [n, …] of a table that the indices [1, n] of a sparse gradient name.
 inline Tensor rows_of(const Tensor& table, const Tensor& indices) {
   const Tensor listed = packed(indices);
   return take(RowsOf::sparse_tensor, table, 0,
@@ -46,7 +45,7 @@ inline Tensor rows_of(const Tensor& table, const Tensor& indices) {
 }
 
 // The gradient of a weight [rows, width] of which the rows `at` were looked up; `grad` is the
-// gradient of the result. The indices are copied, as their owner may change them.
+// gradient of the result. The indices are copied, since their owner may change them.
 inline Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::int64_t rows,
                                     std::int64_t padding) {
   check<AutogradError>(!is_grad_enabled(),

@@ -12,8 +12,8 @@ namespace lockstep {
 // How gelu is computed.
 enum class GeluApproximation : std::uint8_t { none, tanh };
 
-// x · Φ(x), where Φ is the distribution function of the standard normal, or its approximation by
-// tanh; of floating-point tensors.
+// x · Φ(x) for floating-point tensors, where Φ is the distribution function of the standard normal,
+// or its approximation by tanh.
 //
 // **Torch counterpart.** torch.nn.functional.gelu.
 Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::none);

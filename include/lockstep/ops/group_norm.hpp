@@ -8,16 +8,16 @@
 
 namespace lockstep {
 
-// (x − mean) / √(var + eps) · weight + bias of x [batch, channels, …], with mean and variance of
-// each group of neighbouring channels of each element of the batch; weight and bias [channels] are
-// a number for each channel, or undefined. A group of one value is its own mean: it gives the bias.
+// (x − mean) / √(var + eps) · weight + bias for x [batch, channels, …], with the mean and variance
+// of each group of neighbouring channels in each element of the batch. weight and bias [channels]
+// are a number for each channel, or undefined. A group of one value gives the bias.
 //
 // **Torch counterpart.** torch.nn.functional.group_norm.
-// **Devices and streams.** All on one device. A layer_norm of each group, then a pass for the
-// weight and the bias; half precision and autocast as there.
-// **Backward.** Into x, weight and bias, with derivatives of its own.
+// **Devices and streams.** All tensors are on one device. It is a layer_norm of each group,
+// followed by a pass for weight and bias; half precision and autocast as there.
+// **Backward.** Gradients of x, weight and bias; derivatives of any order.
 // **Threads and exceptions.** A ValueError if the channels cannot be divided into `num_groups`. A
-// ShapeError, DtypeError or DeviceError names what does not fit.
+// ShapeError, DtypeError or DeviceError names what does not match.
 // **Example.** `group_norm(images, 8)` for images of [batch, 32, height, width].
 Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);

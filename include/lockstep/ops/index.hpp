@@ -7,41 +7,40 @@
 #include <cstddef>
 #include <cstdint>
 
-// Elements that indices along a dimension name, of tensors of any dtype; the indices are of i64 or
-// i32, from 0 on, and may name an element several times.
+// Selects elements by indices along a dimension, from tensors of any dtype. Indices are of i64 or
+// i32, count from 0, and may repeat.
 //
-// **Devices and streams.** Both tensors on one device.
-// **Backward.** What comes for an element is added up in the order of the indices, so that the same
-// input gives the same bits. Linear, with derivatives of any order.
+// **Devices and streams.** Both tensors are on one device.
+// **Backward.** An element's gradients are added in the order of the indices, so the same input
+// gives the same bits. Derivatives of any order.
 // **Threads and exceptions.** An index outside the dimension is an IndexError that names it, its
-// position in row-major order and the number of elements: at this call, or where the device's
-// stream is asynchronous at the next synchronisation with it. A ShapeError, DtypeError or
-// DeviceError names what does not fit.
+// position in row-major order and the number of elements: at this call, or on a device with
+// asynchronous streams at the next synchronisation with the stream. A ShapeError, DtypeError or
+// DeviceError names what does not match.
 namespace lockstep {
 
-// The slices of dimension `dim` that the indices, a tensor [n], name one after the other: the
-// result has n of them.
+// Selects the n slices of dimension `dim` that the indices [n] name, in their order.
 //
 // **Torch counterpart.** torch.index_select.
 // **Example.** `index_select(x, 0, tensor<std::int64_t>({2, 0}))` are the third and the first row.
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 
-// For each index, which has a place in as many dimensions as x has, the element of x at that place,
-// but at the index along `dim`: the result is of the shape of `index`. In the other dimensions
-// `index` may be smaller than x.
+// For each position in `index`, which has as many dimensions as x, takes the element of x at that
+// position, but with the index in place of the coordinate along `dim`. The result has the shape of
+// `index`, which may be smaller than x in the other dimensions.
 //
-// (The function that joins tensors of several devices is parallel/scatter_gather.hpp's.)
+// parallel/scatter_gather.hpp has the gather that joins tensors of several devices.
 //
 // **Torch counterpart.** torch.gather.
-// **Example.** `gather(log_probs, 1, unsqueeze(labels, 1))` has the one of each row's label.
+// **Example.** `gather(log_probs, 1, unsqueeze(labels, 1))` has each row's value at its label.
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 
 namespace detail {
 
 enum class RowsOf : unsigned;  // tensor/row_kernels.hpp
 
-// gather, if `of` says so, else index_select: for a contiguous index of i64 and of any shape, which
-// takes the place of the dimension. Not recorded.
+// gather if `of` is RowsOf::gather, else index_select with an index of any shape, which replaces
+// the dimension. The index is contiguous and of i64. Not recorded.
 Tensor take(RowsOf of, const Tensor& x, std::size_t dim, const Tensor& index);
 
 }  // namespace detail

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <span>
 
-// How operands of different shapes are stretched to one.
+// How operands of different shapes are broadcast against each other.
 namespace lockstep::detail {
 
-// The shape that two operands are stretched to: aligned at their last dimensions, a size of 1 fits
-// any other.
+// The shape to which two operands are broadcast: they are aligned at their last dimensions, and a
+// size of 1 matches any other.
 inline Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
   const std::size_t dims = std::max(a.size(), b.size());
   Shape shape = a.size() == dims ? a : b;
@@ -30,8 +30,8 @@ inline Shape broadcast_shapes(const char* operation, const Shape& a, const Shape
   return shape;
 }
 
-// Of a tensor of matrices, its last two dimensions: the dimensions before, and the shape with
-// these.
+// The dimensions of a tensor of matrices before the last two, and the shape that has these and two
+// more.
 inline Shape batch_of(const Tensor& matrices) {
   return Shape(std::span(matrices.sizes().begin(), matrices.sizes().size() - 2));
 }
@@ -41,8 +41,8 @@ inline Shape shape_of_matrices(Shape batch, std::int64_t rows, std::int64_t colu
   return batch;
 }
 
-// The strides with which `tensor` is read when it is stretched to `shape`: 0 where one element
-// stands for many.
+// The strides with which `tensor` is read when broadcast to `shape`: 0 where one element stands for
+// many.
 inline Shape broadcast_strides(const Tensor& tensor, const Shape& shape) {
   Shape strides = shape;
   const Shape& sizes = tensor.sizes();
@@ -54,7 +54,7 @@ inline Shape broadcast_strides(const Tensor& tensor, const Shape& shape) {
   return strides;
 }
 
-// The shape that both operands are stretched to, and how an operation walks over them.
+// The shape to which both operands are broadcast, and the walk over them.
 [[gnu::noinline]] inline Shape stretch(const char* operation, const Tensor& a, const Tensor& b,
                                        Walk<2>& walk) {
   const Shape shape = broadcast_shapes(operation, a.sizes(), b.sizes());

@@ -6,14 +6,15 @@
 
 namespace lockstep {
 
-// y = x · weightᵀ + bias, for x of shape [*, in], weight [out, in], bias [out] or none: [*, out].
+// y = x · weightᵀ + bias for x of shape [*, in], weight [out, in] and bias [out] or none; y is [*,
+// out].
 //
 // **Torch counterpart.** torch.nn.functional.linear.
-// **Devices and streams.** The operands' current stream; one call of the BLAS, or of cuBLASLt on a
-// GPU, the bias within it. Half precision is multiplied in f32, and the result rounded once.
-// **Backward.** Into x, weight and bias; derivatives of any order.
-// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
-// that do not fit; all are of one floating-point dtype, unless autocast is on.
+// **Devices and streams.** The operands' current stream; one call of the BLAS, or on a GPU of
+// cuBLASLt, the bias included. Half precision is multiplied in f32, and the result rounded once.
+// **Backward.** Gradients of x, weight and bias; derivatives of any order.
+// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names the two operands that
+// do not match; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `linear(randn({30, 5}), weight, bias)` with a weight of [2, 5] is of shape [30, 2].
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 

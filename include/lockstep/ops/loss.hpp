@@ -6,67 +6,67 @@
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Losses. Half precision is computed in f32. The result stays f32 where autocast is on, and is
-// rounded to the input's dtype elsewhere.
+// Losses. Half precision is computed in f32. The result stays f32 under autocast, and is otherwise
+// rounded to the input's dtype.
 namespace lockstep {
 
-// The negative of the input at the label's place: of log-probabilities [batch, classes, …] (or
-// [classes]) and labels [batch, …] of i64. The mean is over the labels.
+// The negative of the input at the label, for log-probabilities [batch, classes, …] (or [classes])
+// and labels [batch, …] of i64. The mean is over the labels.
 //
 // **Torch counterpart.** torch.nn.functional.nll_loss, without weight; no label is ignored.
-// **Backward.** Into the input; derivatives of any order.
+// **Backward.** Gradients of the input; derivatives of any order.
 // **Threads and exceptions.** As cross_entropy.
 Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
-// nll_loss of the log_softmax of the input, in one pass: the loss of a classifier whose outputs are
-// [batch, classes, …] (or [classes]), with labels [batch, …] of i64.
+// The loss of a classifier: nll_loss of the log_softmax of the input, in one pass, for outputs
+// [batch, classes, …] (or [classes]) and labels [batch, …] of i64.
 //
-// With `label_smoothing`, a number from 0 to 1, that part of each label is shared out among all
-// classes; that takes several passes.
+// `label_smoothing`, from 0 to 1, is the part of each label that is spread over all classes; it
+// takes several passes.
 //
 // **Torch counterpart.** torch.nn.functional.cross_entropy with class indices, without weight and
-// ignore_index: a label of −100 is an IndexError. Padding gets the label of any class and is left
-// out by a mask over the losses of Reduction::none, whose sum is divided by the mask's.
-// **Devices and streams.** Both on one device. Sums are in double and in a fixed order.
-// **Backward.** Into the input, with derivatives of its own.
+// ignore_index: a label of −100 is an IndexError. To ignore padding, give it any class, mask the
+// losses of Reduction::none, and divide their sum by the mask's.
+// **Devices and streams.** Both are on one device. Sums are in double and in a fixed order.
+// **Backward.** Gradients of the input; derivatives of any order.
 // **Threads and exceptions.** A label outside the classes is an IndexError that names it, its row
-// and the number of classes: at this call, or where the device's stream is asynchronous at the next
-// synchronisation with it. A ShapeError, DtypeError or DeviceError names both arguments. A
+// and the number of classes: at this call, or on a device with asynchronous streams at the next
+// synchronisation with the stream. A ShapeError, DtypeError or DeviceError names both arguments. A
 // ValueError for another label_smoothing.
 // **Example.** `cross_entropy(model(images), labels).backward();`
 Tensor cross_entropy(const Tensor& input, const Tensor& target,
                      Reduction reduction = Reduction::mean, double label_smoothing = 0);
 
-// (input − target)², its mean by default. The shapes are equal: nothing is broadcast, since a loss
-// between [n] and [n, 1] is a mistake.
+// (input − target)², by default its mean. The shapes must be equal, without broadcasting, since a
+// loss between [n] and [n, 1] is a mistake.
 //
-// **Torch counterpart.** torch.nn.functional.mse_loss (which warns where shapes differ).
-// **Backward.** Into both.
+// **Torch counterpart.** torch.nn.functional.mse_loss, which only warns if shapes differ.
+// **Backward.** Gradients of both.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names both arguments.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
-// |input − target|. As mse_loss; its gradient is 0 where they are equal.
+// |input − target|. Otherwise as mse_loss; the gradient is 0 where they are equal.
 //
 // **Torch counterpart.** torch.nn.functional.l1_loss.
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
-// With d = input − target: d² / (2 · beta) where |d| is below `beta`, |d| − beta / 2 elsewhere. As
-// mse_loss; a ValueError for a negative beta. With beta = 0 it is l1_loss.
+// With d = input − target: d² / (2 · beta) where |d| is below `beta`, else |d| − beta / 2. With
+// beta = 0 it is l1_loss; a negative beta is a ValueError. Otherwise as mse_loss.
 //
 // **Torch counterpart.** torch.nn.functional.smooth_l1_loss.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
                       Reduction reduction = Reduction::mean, double beta = 1);
 
-// −(target · log(input) + (1 − target) · log(1 − input)) of probabilities, which are from 0 to 1: a
-// NaN outside. A logarithm counts as −100 at least, so that the loss is finite. As mse_loss.
+// −(target · log(input) + (1 − target) · log(1 − input)) for probabilities from 0 to 1; outside it
+// is NaN. A logarithm is at least −100, so the loss is finite. Otherwise as mse_loss.
 //
 // **Torch counterpart.** torch.nn.functional.binary_cross_entropy, without weight.
-// **Threads and exceptions.** As mse_loss, and a DtypeError while autocast is on, as torch's on
-// GPUs: what a sigmoid there makes of half precision is 0 or 1 too soon.
+// **Threads and exceptions.** As mse_loss, and a DtypeError under autocast, like torch's on GPUs: a
+// sigmoid in half precision rounds to 0 or 1 too soon.
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
                             Reduction reduction = Reduction::mean);
 
-// The binary_cross_entropy of sigmoid(input), exact for inputs of any size. As mse_loss.
+// The binary_cross_entropy of sigmoid(input), exact for inputs of any size. Otherwise as mse_loss.
 //
 // **Torch counterpart.** torch.nn.functional.binary_cross_entropy_with_logits, without weight and
 // pos_weight.

@@ -8,9 +8,9 @@ namespace lockstep {
 
 namespace detail {
 
-// op(a) · op(b) of matrices, or of equally many in tensors of three dimensions, plus a bias in each
-// row where it is defined; at the slot, if there is one and it fits. The caller has checked that
-// the shapes fit. Not recorded.
+// op(a) · op(b) of matrices, or of equally many in tensors of three dimensions, plus a bias for
+// each row if defined. The result is in `slot` if that is given and fits. The caller has checked
+// the shapes. Not recorded.
 Tensor product(const char* name, const Tensor& a, const Tensor& b, bool trans_a, bool trans_b,
                const Tensor& bias, const Tensor* slot);
 
@@ -20,20 +20,20 @@ Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b =
 
 }  // namespace detail
 
-// The matrix product: of two vectors (their inner product), of a matrix and a vector in either
-// order, of two matrices, or of batches of matrices in the dimensions before the last two, which
-// are broadcast against each other.
+// The matrix product of two vectors (their inner product), of a matrix and a vector in either
+// order, of two matrices, or of batches of matrices; the dimensions before the last two are
+// broadcast against each other.
 //
-// Transposed operands (`b.t()`) and slices of matrices are multiplied where they lie.
+// Transposed operands (`b.t()`) and slices of matrices are not copied.
 //
 // **Torch counterpart.** torch.matmul.
 // **Devices and streams.** The operands' current stream; on the host one call of the BLAS for each
-// matrix, on a GPU one of cuBLASLt for all (see cuda/libraries/precision.hpp for TF32). Half
+// matrix, on a GPU one of cuBLASLt for all (for TF32 see cuda/libraries/precision.hpp). Half
 // precision is multiplied in f32, and the result rounded once.
-// **Backward.** Into both; derivatives of any order.
-// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names both operands;
-// both are of one floating-point dtype, unless autocast is on. An Error if the linked BLAS is one
-// that concurrent callers must not use.
+// **Backward.** Gradients of both; derivatives of any order.
+// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names both operands; both are
+// of one floating-point dtype, unless autocast is on. An Error if the linked BLAS does not allow
+// concurrent callers.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@
 #include <initializer_list>
 #include <utility>
 
-// What operations ask of their arguments.
+// Checks and preparation of operations' arguments.
 namespace lockstep::detail {
 
 // Throws unless both tensors are defined, and on one device.
@@ -34,7 +34,7 @@ inline void check_same_device(const char* operation, const char* name_a, const T
                      "are neither moved nor replicated)");
 }
 
-// The one of two dtypes to which the other's numbers convert with the least loss.
+// The one of two dtypes to which numbers of the other convert with the least loss.
 inline Dtype wider(Dtype a, Dtype b) {
   if (is_floating_point(a) != is_floating_point(b)) return is_floating_point(a) ? a : b;
   if (element_size(a) != element_size(b)) return element_size(a) > element_size(b) ? a : b;
@@ -51,7 +51,8 @@ inline void check_same_kind(const char* operation, const char* name_a, const Ten
                    ") converts one to the other's");
 }
 
-// Throws unless the bias is absent, or of the weight's kind and with a number for each of its rows.
+// Throws unless the bias is undefined, or has the weight's dtype and device and a number for each
+// of its rows.
 inline void check_bias(const char* operation, const Tensor& bias, const Tensor& weight) {
   if (!bias.defined()) return;
   check_same_kind(operation, "the bias", bias, "the weight", weight);
@@ -65,9 +66,8 @@ inline void check_floating(const char* operation, const Tensor& x) {
                     ": expected a floating-point dtype, got ", x.dtype());
 }
 
-// Memory for the result of an operation that is not recorded: `slot`, if that is contiguous, of
-// this shape, dtype and device, and shares no memory with what the operation reads; otherwise new
-// memory.
+// Memory for an unrecorded result: `slot`, if that is contiguous, has this shape, dtype and device,
+// and shares no memory with what the operation reads; else new memory.
 inline Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
                        const Stream& stream, const Shape& shape, Dtype dtype) {
   const auto apart = [slot](const Tensor* read) {
@@ -79,13 +79,13 @@ inline Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> 
   return fits ? *slot : empty_on(stream, shape, dtype);
 }
 
-// Work space of `count` elements for the host's algorithm. Its memory goes back in stream order as
-// soon as the handle dies. Empty on a GPU, whose library asks for its own.
+// Work space of `count` elements for the host's algorithm, which is freed in stream order when the
+// handle is destroyed. Empty on a GPU, whose library allocates its own.
 inline Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
   return empty_on(stream, {stream.device().is_cpu() ? count : 0}, dtype);
 }
 
-// What a kernel reads of a tensor with any strides: everything from its first to its last element.
+// What a kernel reads of a tensor with any strides: from its first to its last element.
 template <class T>
 View<const T> strided_input(const Tensor& tensor) {
   View<const T> view = input<T>(tensor);
@@ -93,7 +93,8 @@ View<const T> strided_input(const Tensor& tensor) {
   return view;
 }
 
-// packed, input and output of a tensor that may be undefined: it stays so, or is an empty View.
+// packed, input and output for a tensor that may be undefined, which gives an undefined tensor or
+// an empty View.
 inline Tensor packed_or_undefined(const Tensor& tensor) {
   return tensor.defined() ? packed(tensor) : tensor;
 }
@@ -107,10 +108,10 @@ View<T> optional_output(const Tensor& tensor, const Stream& stream) {
 }
 
 // The matrices of a tensor (its last two dimensions) as a BLAS takes them: rows or columns are
-// contiguous, the other ones `ld` elements apart.
+// contiguous, and the others `ld` elements apart.
 struct MatrixArgument {
-  const Tensor* source;  // it lives longer than this
-  Tensor own;            // a packed copy, if the source cannot be taken as it is
+  const Tensor* source;  // must outlive this
+  Tensor own;            // a packed copy, if the source cannot be used
   bool transposed;       // columns are contiguous
   std::int64_t ld;
   std::int64_t batch_stride;  // between the matrices of a tensor of three dimensions
@@ -118,8 +119,8 @@ struct MatrixArgument {
   const Tensor& tensor() const { return own.defined() ? own : *source; }
 };
 
-// Transposed and sliced matrices are taken as they are; others are packed, and half precision is
-// widened to f32, unrecorded.
+// Transposed and sliced matrices are used in place; others are packed, and half precision is
+// converted to f32, unrecorded.
 inline MatrixArgument as_matrix(const Tensor& tensor) {
   if (is_half_precision(tensor.dtype())) {
     const Tensor wide = widened(tensor);

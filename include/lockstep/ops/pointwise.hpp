@@ -8,14 +8,14 @@
 
 #include <optional>
 
-// Functions of one tensor, element by element. Floating-point tensors are taken; `relu`, `abs`,
-// `square` and `clamp` take i64 and i32 as well.
+// Element-wise functions of one floating-point tensor; `relu`, `abs`, `square` and `clamp` also
+// take i64 and i32.
 //
 // **Torch counterpart.** The functions of these names in torch.
 // **Threads and exceptions.** A DtypeError for a tensor of another dtype.
 namespace lockstep {
 
-// The greater of x and 0. **Backward.** 0 at 0.
+// max(x, 0). **Backward.** 0 at 0.
 Tensor relu(const Tensor& x);
 Tensor exp(const Tensor& x);
 // The natural logarithm.
@@ -26,19 +26,19 @@ Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 // x · sigmoid(x)
 Tensor silu(const Tensor& x);
-// x where it is positive, elsewhere negative_slope · x.
+// x where it is positive, else negative_slope · x.
 //
-// **Threads and exceptions.** A ValueError for a slope that is not finite in the dtype that is
-// computed in.
+// **Threads and exceptions.** A ValueError for a slope that is not finite in the dtype of the
+// computation.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 // **Backward.** 0 at 0.
 Tensor abs(const Tensor& x);
 Tensor square(const Tensor& x);
-// x to the power of the exponent, which is rounded to the dtype that is computed in; to that of ½
-// it is sqrt(x), as in torch, and so NaN of −∞.
+// x to the power of the exponent, which is rounded to the dtype of the computation. For ½ it is
+// sqrt(x), as in torch, so NaN for −∞.
 Tensor pow(const Tensor& x, double exponent);
-// The nearest to x of the numbers from `min` to `max`; without one of them, that side is open. If
-// `min` is the greater one, all elements are `max`.
+// Limits x to the range from `min` to `max`, of which one may be absent. If `min` is larger, all
+// elements become `max`.
 //
 // **Backward.** 0 outside the bounds and on them.
 // **Threads and exceptions.** A ValueError without both bounds.

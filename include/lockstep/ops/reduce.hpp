@@ -7,14 +7,15 @@
 
 #include <cstdint>
 
-// Sums, means, variances and the place of the greatest element.
+// Sums, means, variances and the index of the largest element.
 namespace lockstep {
 
-// The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
+// The sum over the listed dimensions, or over all if none is listed. With `keepdim` they stay, with
+// size 1.
 //
-// Floating-point elements are summed in double, and the sum is rounded to their dtype (to f32 first
-// if they are of half precision, and it stays f32 where autocast is on). Integers and booleans give
-// i64. The same input gives the same bits.
+// Floating-point elements are summed in double, and the sum is rounded to their dtype. (Half
+// precision is rounded to f32 first, and stays f32 under autocast.) Integers and booleans give i64.
+// The same input gives the same bits.
 //
 // **Torch counterpart.** torch.sum.
 // **Threads and exceptions.** An IndexError for a dimension out of range, a ValueError for one that
@@ -24,8 +25,8 @@ inline Tensor sum(const Tensor& x, const Shape& dims = {}, bool keepdim = false)
   return x.sum(dims, keepdim);
 }
 
-// The mean over the dimensions listed, as `sum`, of floating-point tensors; the result has the
-// tensor's dtype, also where autocast is on. Of no elements it is NaN.
+// The mean over the listed dimensions, as `sum`, of a floating-point tensor. The result has the
+// tensor's dtype, under autocast too. Without elements it is NaN.
 //
 // **Torch counterpart.** torch.mean.
 // **Threads and exceptions.** As sum; a DtypeError unless the tensor is floating-point.
@@ -33,9 +34,9 @@ inline Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false
   return x.mean(dims, keepdim);
 }
 
-// The variance over the dimensions listed, as `mean`: the sum of (x − mean)² divided by the number
-// of elements less `correction`, and at least by 0; `std` is its root. Half precision is computed
-// in f32, and `std` in f64, since the square may be beyond the dtype's range.
+// The variance over the listed dimensions, as `mean`: the sum of (x − mean)² divided by the number
+// of elements less `correction`, but at least by 0; `std` is its square root. Half precision is
+// computed in f32, and `std` in f64, since the square may be out of the dtype's range.
 //
 // **Torch counterpart.** torch.var, torch.std.
 // **Threads and exceptions.** As mean.
@@ -43,14 +44,14 @@ inline Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false
 Tensor var(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
 
-// The index of the greatest element along `dim`, the first of equals, as i64.
+// The index, as i64, of the largest element along `dim`, the first of equal ones.
 //
-// **Torch counterpart.** torch.argmax. **Backward.** None: it is not differentiable.
+// **Torch counterpart.** torch.argmax. **Backward.** None.
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 
 namespace detail {
 
-// The same for the function of this name.
+// The same, for a function called `name`.
 Tensor argmax(const char* name, const Tensor& x, std::int64_t dim, bool keepdim);
 
 }  // namespace detail

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// What becomes of several losses: each is kept, or their mean or their sum is the result.
+// How several losses become the result: their mean, their sum, or each one.
 //
 // **Torch counterpart.** The argument `reduction` of torch's losses.
 enum class Reduction { mean, sum, none };

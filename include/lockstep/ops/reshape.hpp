@@ -7,20 +7,21 @@
 
 #include <cstdint>
 
-// The same elements in the same row-major order under another shape.
+// Other shapes for the same elements in the same row-major order.
 namespace lockstep {
 
-// The tensor itself if its elements lie in row-major order without gaps, else a copy that does.
+// The tensor itself if its elements are in row-major order without gaps, else a copy in which they
+// are.
 //
 // **Torch counterpart.** torch.Tensor.contiguous.
 inline Tensor contiguous(const Tensor& x) { return x.contiguous(); }
 
-// The elements under another shape. One size of it may be −1, and is then computed from the others.
+// The elements in another shape. One size may be −1, and is then computed from the others.
 //
-// A view of the same memory wherever the strides allow that, otherwise a copy.
+// It is a view of the same memory if the strides allow that, else a copy.
 //
 // **Torch counterpart.** torch.reshape.
-// **Threads and exceptions.** A ShapeError if the shape has not as many elements.
+// **Threads and exceptions.** A ShapeError if the shape has another number of elements.
 inline Tensor reshape(const Tensor& x, const Shape& shape) { return x.reshape(shape); }
 
 // Joins the dimensions from `start_dim` to `end_dim`, both included, into one.
@@ -30,17 +31,17 @@ inline Tensor flatten(const Tensor& x, std::int64_t start_dim = 0, std::int64_t 
   return x.flatten(start_dim, end_dim);
 }
 
-// A new dimension of size 1 before dimension `dim`; −1 puts it last.
+// Inserts a dimension of size 1 before dimension `dim`; −1 puts it last.
 //
 // **Torch counterpart.** torch.unsqueeze.
 inline Tensor unsqueeze(const Tensor& x, std::int64_t dim) { return x.unsqueeze(dim); }
 
-// Without dimension `dim` if its size is 1; otherwise the shape stays.
+// Removes dimension `dim` if its size is 1; otherwise the shape stays.
 //
 // **Torch counterpart.** torch.squeeze(x, dim).
 inline Tensor squeeze(const Tensor& x, std::int64_t dim) { return x.squeeze(dim); }
 
-// Without all dimensions of size 1.
+// Removes all dimensions of size 1.
 //
 // **Torch counterpart.** torch.squeeze(x).
 inline Tensor squeeze(const Tensor& x) { return x.squeeze(); }

@@ -30,13 +30,13 @@
 #include <optional>
 #include <vector>
 
-// A recurrent layer in one direction as one operation. A GPU's library computes it in one call. On
-// the host each time step takes one product and one kernel, forward as backward; what the input
-// gives to the gates, and the gradients of the input and of the weights, take a product for each
-// run of time steps. Sizes that a GPU's library does not take are left to elementary operations.
+// A recurrent layer in one direction as one operation. On a GPU one call of a library computes it.
+// On the host each time step takes one product and one kernel, forward and backward; the input's
+// contribution to the gates, and the gradients of input and weights, take one product for each run
+// of time steps. Sizes that the library does not take use elementary operations.
 namespace lockstep::detail {
 
-// The arguments are those of RecurrentArguments, in f32 or f64; the results y [length, batch,
+// Takes the arguments of RecurrentArguments, in f32 or f64. The results are y [length, batch,
 // width], and copies of the last h and, if the cell has one, c.
 template <class Cell>
 struct RecurrentOp {
@@ -46,9 +46,9 @@ struct RecurrentOp {
   bool reverse;  // from the last time step to the first
   std::array<Saved, A::count> arguments = {};
   Saved y = {};
-  Tensor kept = {};    // [length, batch, kKept · width], or what the library keeps for backward
+  Tensor kept = {};    // for backward: [length, batch, kKept · width], or what the library keeps
   Tensor states = {};  // c after each step
-  int math = 0;        // how the library computes, in its own numbers
+  int math = 0;        // the library's code for how it computes
   TimeRuns time = {};
   std::int64_t batch = 0;
   std::int64_t width = 0;
@@ -79,7 +79,7 @@ struct RecurrentOp {
     const Dtype dtype = x.dtype();
     const Tensor result = empty_on(stream, {time.length, batch, width}, dtype);
     kept = empty_on(stream, {time.length, batch, columns(Cell::kKept)}, dtype);
-    // Gates that are kept as they are applied take the place of what they are made of.
+    // If the applied gates are what is kept, they overwrite what they are computed from.
     constexpr bool kInPlace = Cell::kKept == Cell::kGates;
     const Tensor gates =
         kInPlace ? kept : empty_on(stream, {time.longest(), batch, columns(Cell::kGates)}, dtype);
@@ -158,7 +158,7 @@ struct RecurrentOp {
                                                            : 0;
     const Dtype dtype = result.dtype();
 
-    // The gradients of what the input and the state gave to the gates, of a run.
+    // The gradients of the input's and the state's contribution to the gates of a run.
     const Shape gates{time.longest(), batch, columns(Cell::kGates)};
     const Tensor grad_input = empty_on(stream, gates, dtype);
     const Tensor grad_hidden = Cell::kSplits ? empty_on(stream, gates, dtype) : grad_input;
@@ -171,7 +171,7 @@ struct RecurrentOp {
     make(A::x, {time.length, batch, features});
     make(A::weight_ih, {columns(Cell::kGates), features});
     make(A::weight_hh, weight.sizes());
-    make(A::bias_ih, {time.runs, columns(Cell::kGates)});  // of a run each, at first
+    make(A::bias_ih, {time.runs, columns(Cell::kGates)});  // one for each run at first
     if (Cell::kSplits || !saved.needs(A::bias_ih))
       make(A::bias_hh, {time.runs, columns(Cell::kGates)});
 
@@ -251,8 +251,8 @@ struct RecurrentOp {
     return out;
   }
 
-  // The rows of a run for weight_hh: the first step of all starts from h0, others from the y
-  // before.
+  // Adds the rows of a run to the gradient of weight_hh. The very first step starts from h0, others
+  // from the y before.
   template <class T>
   void add_hidden_gradient(const Stream& stream, const Tensor& gradient, const TimeRuns::Run& run,
                            const Steps<const T>& gates, View<const T> h_start,
@@ -273,7 +273,7 @@ struct RecurrentOp {
 
   std::int64_t columns(std::size_t n) const { return static_cast<std::int64_t>(n) * width; }
 
-  // The state that step number `step` starts from.
+  // The state from which step number `step` starts.
   template <class T, class U>
   View<const T> before(std::int64_t step, View<const T> first, const Steps<U>& steps) const {
     if (step == 0) return first;
@@ -292,7 +292,7 @@ struct RecurrentOp {
   }
 };
 
-// Throws unless the arguments fit the input: all of one kind, and of these shapes.
+// Throws unless the arguments match the input in dtype, device and shape.
 template <class Cell>
 void check_recurrent(const RecurrentArguments& arguments) {
   using A = RecurrentArguments;
@@ -320,15 +320,16 @@ void check_recurrent(const RecurrentArguments& arguments) {
   }
 }
 
-// Runs a cell over a sequence; first states that are undefined are zeros.
+// Runs a cell over a sequence; undefined initial states are zeros.
 //
 // All are of one device and floating-point dtype, unless autocast is on. Half precision is computed
-// in f32, the states from step to step as well, and the results are rounded once.
+// in f32, the states between steps included, and the results are rounded once.
 template <class Cell>
 std::vector<Tensor> recurrent(RecurrentArguments arguments, bool reverse) {
   using A = RecurrentArguments;
   auto& tensors = arguments.tensors;
-  // With an argument that stays what it is they cannot fit, and the error names what was given.
+  // If autocast does not convert all of them they cannot match, and the error should name what was
+  // given.
   const auto converts = [](const Tensor& x) { return !x.defined() || autocast_converts(x); };
   if (is_autocast_enabled() && all_of(tensors, converts)) {
     for (Tensor& tensor : tensors) tensor = autocast_argument(tensor, autocast_dtype());
@@ -357,8 +358,8 @@ std::vector<Tensor> recurrent(RecurrentArguments arguments, bool reverse) {
   return results;
 }
 
-// One kind of cell, with what the recurrent layers need to know of it. Definitions of layers
-// include this, and no declaration does: it compiles what a cell computes.
+// What the recurrent layers need to know about a kind of cell. Only definitions of layers include
+// this, since it compiles what a cell computes.
 struct RecurrentCell {
   const char* name;
   std::vector<Tensor> (*over_sequence)(RecurrentArguments, bool reverse);  // y, h and, if any, c

@@ -9,23 +9,23 @@
 
 namespace lockstep {
 
-// exp(x) divided by its sum along `dim`, without overflow. Half precision is computed in f32,
-// and the result stays f32 where autocast is on.
+// exp(x) divided by its sum along `dim`, without overflow. Half precision is computed in f32; under
+// autocast the result stays f32.
 //
 // **Torch counterpart.** torch.nn.functional.softmax.
-// **Backward.** From the result; derivatives of any order.
+// **Backward.** Saves only the result; derivatives of any order.
 // **Threads and exceptions.** An IndexError for a dimension out of range, a DtypeError for
 // integers.
 Tensor softmax(const Tensor& x, std::int64_t dim);
 
-// The logarithm of `softmax`, exact where the softmax itself would round to 0. As softmax.
+// The logarithm of `softmax`, exact even where softmax rounds to 0. Otherwise as softmax.
 //
 // **Torch counterpart.** torch.nn.functional.log_softmax.
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
 
 namespace detail {
 
-// softmax(x, dim), of which the values are there already.
+// softmax(x, dim), whose values are known to be `result`.
 Tensor known_softmax(const Tensor& x, std::size_t dim, const Tensor& result);
 
 }  // namespace detail

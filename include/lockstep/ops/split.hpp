@@ -7,20 +7,20 @@
 #include <cstdint>
 #include <vector>
 
-// A tensor in parts that share its memory.
+// Splitting a tensor into parts that share its memory.
 namespace lockstep {
 
-// Parts of the lengths listed along a dimension, which they fill; all of them views.
+// Splits a dimension into parts of the given lengths, which must fill it. All parts are views.
 //
 // **Torch counterpart.** torch.split(x, sizes, dim).
-// **Threads and exceptions.** A ValueError unless the lengths sum up to the size of the dimension.
+// **Threads and exceptions.** A ValueError unless the lengths add up to the dimension's size.
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes,
                           std::int64_t dim = 0);
 
-// Up to `chunks` parts of equal length ⌈n / chunks⌉, the last perhaps shorter: there may be fewer.
-// A dimension of size 0 gives one part, which is empty.
+// Splits a dimension of size n into parts of length ⌈n / chunks⌉, the last perhaps shorter; there
+// may be fewer than `chunks`. A dimension of size 0 gives one empty part.
 //
-// **Torch counterpart.** torch.chunk, except that of an empty dimension torch makes `chunks`.
+// **Torch counterpart.** torch.chunk, which gives `chunks` parts of an empty dimension.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 
 }  // namespace lockstep

@@ -10,12 +10,12 @@
 
 #include <vector>
 
-// The members of Tensor that move data to another device or dtype, or out to the program.
+// The members of Tensor that move data to another device or dtype, or to the program.
 namespace lockstep {
 
 namespace detail {
 
-// The one number of a tensor.
+// The value of a tensor of one element.
 Scalar number_of(const Tensor& x);
 
 }  // namespace detail

@@ -7,16 +7,16 @@
 
 namespace lockstep {
 
-// The elements of `a` where the condition is true, those of `b` elsewhere.
+// The elements of `a` where the condition is true, else those of `b`.
 //
-// The three are stretched to a common shape. The condition is boolean; `a` and `b` are of one
-// dtype, any, which a number takes.
+// The three are broadcast against each other. The condition is boolean; `a` and `b` have the same
+// dtype, any, to which a number is converted.
 //
-// **Torch counterpart.** torch.where, without promotion between dtypes, but for that of autocast
+// **Torch counterpart.** torch.where, without promotion between dtypes except autocast's
 // (ops/arithmetic.hpp).
-// **Backward.** Into the operand that an element was taken from; the other one's gradient is 0
-// there, whatever it is elsewhere.
-// **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names what does not fit.
+// **Backward.** The gradient goes to the operand from which an element was taken; the other's is
+// exactly 0 there.
+// **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names what does not match.
 // **Example.** `where(gt(x, 0), x, x * 0.01)`
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);

@@ -95,7 +95,7 @@ struct DivOp {
   }
 };
 
-// What an operation of F begins with whose other operand is a number, on the side of Bind.
+// The forward of an operation of F with a number, which Bind makes one of the operands.
 template <class Op, template <class> class F, template <class, class> class Bind,
           bool takes_integers = true>
 struct WithNumber {

@@ -46,7 +46,7 @@
 
 namespace lockstep::detail {
 
-// Masks are made in the dtype that softmax works in.
+// Masks have the dtype in which softmax computes.
 inline Dtype mask_dtype(const Tensor& query) {
   return query.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
 }
@@ -79,7 +79,7 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
                                          bool causal, const AttentionDropout& dropout,
                                          double scale) {
   if (query.device().is_cpu() && is_half_precision(query.dtype())) {
-    const AutocastGuard off(false);  // which would make half precision of it again
+    const AutocastGuard off(false);  // autocast would convert back to half precision
     return attention_weights(query.to(Dtype::f32), key.to(Dtype::f32), bias, causal, dropout, scale)
         .to(query.dtype());
   }
@@ -94,7 +94,7 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
     });
     bias = bias.defined() ? bias + after : after;
   }
-  Tensor blind;  // the queries that see no key, which softmax would make NaN of
+  Tensor blind;  // the queries that see no key, for which softmax would give NaN
   if (masked && bias.numel() > 0) {
     constexpr double kHidden = -std::numeric_limits<double>::infinity();
     blind = eq(max(bias.detach(), -1, true).values, kHidden);
@@ -107,7 +107,8 @@ LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key,
   return dropout.p > 0 ? dropout_by(weights, dropout.p, dropout.random) : weights;
 }
 
-// Uninitialised, with the dimensions before the last in memory in the order of those of `like`.
+// An uninitialised tensor whose dimensions before the last are in memory in the order of those of
+// `like`.
 inline Tensor empty_in_order_of(const Tensor& like, const Shape& sizes, const Stream& stream) {
   const std::size_t last = sizes.size() - 1;
   std::array<std::size_t, Shape::kMaxDims> order{};
@@ -121,7 +122,7 @@ inline Tensor empty_in_order_of(const Tensor& like, const Shape& sizes, const St
   return make_view(empty_on(stream, sizes, like.dtype()), sizes, strides, 0);
 }
 
-// A tensor whose rows are contiguous.
+// The tensor itself if its rows are contiguous, else a packed copy.
 inline Tensor with_packed_rows(const Tensor& x) {
   const std::size_t last = x.sizes().size() - 1;
   const std::int64_t columns = x.sizes()[last];
@@ -131,7 +132,7 @@ inline Tensor with_packed_rows(const Tensor& x) {
   return good ? x : packed(x);
 }
 
-// With rows at least so many elements apart: a single one may have any stride.
+// The rows are taken to be at least `least` elements apart: a single row may have any stride.
 template <class T>
 HeadMatrices<T> head_matrices(View<T> all, const Shape& strides, std::int64_t least) {
   const std::size_t last = strides.size() - 1;
@@ -144,7 +145,7 @@ HeadMatrices<const T> heads_read(const Tensor& x) {
   return head_matrices(strided_input<T>(x), x.strides(), x.sizes().back());
 }
 
-// Of what has no gaps.
+// `x` must have no gaps.
 template <class T>
 HeadMatrices<T> heads_written(const Tensor& x, const Stream& stream) {
   if (!x.defined()) return {};
@@ -156,8 +157,8 @@ HeadMatrices<const T> mask_read(const Tensor& mask, const Shape& shape) {
   return head_matrices(strided_input<T>(mask), broadcast_strides(mask, shape), 0);
 }
 
-// Attention in blocks. All operands are on one host device, in f32 or f64, of one batch and not
-// empty; the mask may be undefined, and requires no grad.
+// Attention in blocks. All operands are on one host device, in f32 or f64, with one batch shape,
+// and not empty. The mask may be undefined, and must not require grad.
 struct AttentionOp {
   static constexpr const char* name = "scaled_dot_product_attention";
   bool causal;
@@ -233,7 +234,7 @@ struct AttentionOp {
     return grads;
   }
 
-  // The same by elementary operations, for any device; a mask of numbers may require grad.
+  // The same by elementary operations, for any device and for a mask that requires grad.
   Tensor composed(const std::array<Tensor, 4>& x) const {
     const auto& [q, k, v, masks] = x;
     Tensor bias;
@@ -263,7 +264,7 @@ struct AttentionOp {
   }
 };
 
-// The operands stretched to a common batch, that of the mask included.
+// The operands broadcast to a common batch, which includes the mask's.
 inline std::array<Tensor, 3> attention_operands(const char* name, const Tensor& query,
                                                 const Tensor& key, const Tensor& value,
                                                 const Tensor& mask) {

@@ -46,9 +46,9 @@ LOCKSTEP_INLINE void check_batch_count(double own, const Tensor& all, const char
                     x.sizes(), " and 1 value in all ", parts);
 }
 
-// The statistics over all replicas, each with its own number of values. The replicas exchange two
-// sums, of values and then of squared differences from the mean. Sums and sums of squares in one
-// exchange would leave little of the difference where the mean is large.
+// The statistics over all replicas, which may have different numbers of values. The replicas
+// exchange two sums, of values and then of squared differences from the mean. (One exchange of sums
+// and sums of squares would lose precision where the mean is large.)
 inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, double count,
                                          Tensor (*sum_of_batch)(const Tensor&)) {
   const std::int64_t channels = own.mean.numel();
@@ -63,10 +63,10 @@ inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, do
   return {mean, var, squares / clamp(values - 1, 1), clamp(values, {}, 1)};
 }
 
-// The running statistics as a kernel changes them: contiguous, of one device.
+// The running statistics in the form in which a kernel changes them: contiguous, on one device.
 class MovingStatistics {
  public:
-  // `moves` is false if mean and variance are to stay. Nothing is recorded while this lives.
+  // `moves` is false if mean and variance must stay. Nothing is recorded while this lives.
   MovingStatistics(const RunningStatistics& running, const Device& device, bool moves)
       : of_(running) {
     if (moves && of_.mean.defined()) {
@@ -87,7 +87,7 @@ class MovingStatistics {
             static_cast<T>(of_.momentum)};
   }
 
-  // After the kernel.
+  // Called after the kernel.
   void finish() const {
     put_back(of_.mean, mean_);
     put_back(of_.var, var_);
@@ -108,13 +108,13 @@ class MovingStatistics {
 
   const NoGradGuard guard_;
   const RunningStatistics& of_;
-  Tensor mean_;  // undefined if it is to stay, as the others
+  Tensor mean_;  // undefined, like the others, if it must stay
   Tensor var_;
   Tensor batches_;
 };
 
-// Moves the running statistics towards those of a batch of which only a part is at hand; an empty
-// one leaves them as they are.
+// Moves the running statistics towards those of a batch of which only a part is here; an empty
+// batch leaves them as they are.
 inline void move_towards(const RunningStatistics& running, const BatchStatistics& batch) {
   if (!running.mean.defined() && !running.batches.defined()) return;
   const MovingStatistics moving(running, batch.mean.device(), true);
@@ -130,14 +130,14 @@ inline void move_towards(const RunningStatistics& running, const BatchStatistics
   moving.finish();
 }
 
-// The normalisation by known statistics, composed of elementary operations.
+// Normalises by known statistics, by elementary operations.
 inline Tensor normalised(const Tensor& x, const Tensor& mean, const Tensor& var,
                          const Tensor& weight, const Tensor& bias, double eps) {
   const Tensor scale = inverse_deviation(var, eps);
   return channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);
 }
 
-// A row of a matrix of which each row has `size` elements.
+// A row of a matrix with rows of `size` elements.
 template <class T>
 View<T> row_of(const View<T>& matrix, std::size_t row, std::size_t size) {
   return {matrix.data + row * size, size};
@@ -148,8 +148,8 @@ View<const T> as_read(const View<T>& view) {
   return {view.data, view.size};
 }
 
-// Training with the statistics of x itself. The forward is the sums, one kernel for what channels
-// have and one for the elements; so is the backward, unless it is recorded.
+// Training with the statistics of x itself. Forward consists of the sums, one kernel for the
+// channels and one for the elements; so does backward, unless it is recorded.
 struct BatchNormOp {
   static constexpr const char* name = "batch_norm";
   double eps;
@@ -212,7 +212,7 @@ struct BatchNormOp {
 
     const Tensor in = packed(saved(x));
     const Tensor table = saved(channels);
-    if (saved.needs(0)) (void)saved(weight);  // it must be the one that `table` was made with
+    if (saved.needs(0)) (void)saved(weight);  // checks that it is unchanged since `table` was made
     const Axis axis(in.sizes(), 1);
     const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
     const Stream stream = current_stream(in.device());
@@ -266,12 +266,12 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
 
   if (!training) {
     const bool saves_mean = is_grad_enabled() && weight.defined() && weight.requires_grad();
-    // (For backward: the running one may change before that.)
+    // The running mean may change before backward.
     return normalised(x, saves_mean ? running.mean.clone() : running.mean, running.var, weight,
                       bias, eps);
   }
   const Axis axis(x.sizes(), 1);
-  std::optional<BatchStatistics> batch;  // of which x is only a part
+  std::optional<BatchStatistics> batch;  // set if x is only a part of the batch
   if (source) batch = (*source)(x);
   if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
     const auto count = static_cast<double>(axis.outer * axis.inner);

@@ -56,7 +56,7 @@ LOCKSTEP_INLINE Tensor cat_at(const std::vector<Tensor>& tensors, std::size_t di
   return lockstep::apply(CatOp{dim}, tensors);
 }
 
-// Throws unless there are tensors in the list, all of them defined.
+// Throws if the list is empty or has an undefined tensor.
 inline void check_list(const char* operation, const std::vector<Tensor>& tensors) {
   check<ValueError>(!tensors.empty(), operation, ": expected a non-empty list of tensors");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -65,7 +65,7 @@ inline void check_list(const char* operation, const std::vector<Tensor>& tensors
   }
 }
 
-// `cat` of defined tensors for the function of this name.
+// `cat` of defined tensors, for a function called `operation`.
 inline Tensor join(const char* operation, const std::vector<Tensor>& tensors, std::int64_t dim) {
   if (autocast_promotes(tensors)) {
     return autocast_to_f32(

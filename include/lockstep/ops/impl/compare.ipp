@@ -16,7 +16,7 @@
 
 namespace lockstep::detail {
 
-// The tensor in a dtype that has a kernel, in which it compares the same.
+// The tensor in a dtype for which there is a kernel, and in which it compares the same.
 inline Tensor comparable(const Tensor& x) {
   const bool small = x.dtype() == Dtype::u8 || x.dtype() == Dtype::boolean;
   return small ? cast(x, Dtype::i32) : widened(x);

@@ -39,7 +39,7 @@ template <ConvPass pass>
 Tensor conv_pass(const ConvGeometry& g, const Tensor& first, const Tensor& second,
                  const Tensor& slot = {});
 
-// A pass of a convolution, with operands as ConvCall has them. Each is linear in both, and its
+// A pass of a convolution, with the operands of ConvCall. Each pass is linear in both, and its
 // derivatives are the other two passes.
 template <ConvPass pass>
 struct ConvOp {
@@ -63,7 +63,7 @@ struct ConvOp {
                             result_shape(pass, g), dtype_of<T>);
       std::int64_t tiles = 0;
       std::int64_t size = 0;
-      if (g.batch > 0 && out.numel() > 0) {  // else an image may be larger than the memory
+      if (g.batch > 0 && out.numel() > 0) {  // else an image may exceed the memory
         if constexpr (std::is_same_v<T, float>) tiles = conv_tiles_size(pass, g);
         size = tiles > 0       ? tiles
                : g.is_direct() ? DirectConv<T>::size(g)
@@ -106,7 +106,7 @@ LOCKSTEP_INLINE void check_conv_sizes(const char* name, Size2d stride, Size2d pa
                                       Size2d dilation) {
   check<ValueError>(stride.height >= 1 && stride.width >= 1, name,
                     ": expected a stride of at least 1, got ", stride);
-  constexpr std::int64_t kMost = INT64_MAX / 4;  // twice of it and an image are no overflow
+  constexpr std::int64_t kMost = INT64_MAX / 4;  // twice this plus an image does not overflow
   check<ValueError>(padding.height >= 0 && padding.width >= 0 && padding.height <= kMost &&
                         padding.width <= kMost,
                     name, ": expected a padding of at least 0 and at most ", kMost, ", got ",
@@ -115,7 +115,7 @@ LOCKSTEP_INLINE void check_conv_sizes(const char* name, Size2d stride, Size2d pa
                     ": expected a dilation of at least 1, got ", dilation);
 }
 
-// The geometry of a convolution whose arguments fit each other, which is checked; x has a batch.
+// The geometry of a convolution. Throws unless the arguments match. x has a batch.
 inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d stride,
                                   Size2d padding, Size2d dilation, std::int64_t groups) {
   const Shape& in = x.sizes();
@@ -139,7 +139,7 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
                     ", padded to ", Shape{height, width});
   const std::int64_t out_height = (height - 1 - dilation.height * (w[2] - 1)) / stride.height + 1;
   const std::int64_t out_width = (width - 1 - dilation.width * (w[3] - 1)) / stride.width + 1;
-  // Sizes that even an empty batch is computed with: a ShapeError if no number holds their product.
+  // A ShapeError if sizes that even an empty batch uses overflow.
   (void)numel({std::max(w[1], std::int64_t{1}), w[2], w[3], out_height, out_width});
   return {.batch = in[0],
           .in_channels = in[1],
@@ -148,13 +148,13 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
           .out_channels = w[0],
           .kernel_height = w[2],
           .kernel_width = w[3],
-          .stride_height = std::min(stride.height, height),  // a longer one ends outside as well
+          .stride_height = std::min(stride.height, height),  // a longer one also ends outside
           .stride_width = std::min(stride.width, width),
           .padding_height = padding.height,
           .padding_width = padding.width,
           .dilation_height = dilation.height,
           .dilation_width = dilation.width,
-          .groups = w[0] == 0 && in[1] == 0 ? 1 : groups,  // any number divides no channels
+          .groups = w[0] == 0 && in[1] == 0 ? 1 : groups,  // without channels any number is valid
           .out_height = out_height,
           .out_width = out_width};
 }

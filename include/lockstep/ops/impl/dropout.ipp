@@ -20,7 +20,7 @@
 
 namespace lockstep::detail {
 
-// Linear, and its own transpose: backward draws the same numbers again, so that nothing is saved.
+// Linear, and its own transpose: backward draws the same numbers again, so nothing is saved.
 struct DropoutOp {
   static constexpr const char* name = "dropout";
   double p;

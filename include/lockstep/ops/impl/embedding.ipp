@@ -28,7 +28,7 @@
 
 namespace lockstep::detail {
 
-// Linear in the gradient, which it adds up in the rows that the indices name.
+// Adds up the gradient in the rows that the indices name. Linear in the gradient.
 struct EmbeddingGradOp {
   static constexpr const char* name = "embedding_grad";
   std::int64_t rows;
@@ -39,8 +39,7 @@ struct EmbeddingGradOp {
   Tensor forward(const Tensor& grad, const Tensor& at) {
     indices = at;
     const std::int64_t width = grad.sizes().back();
-    // On the host a gradient may have each of its rows several times, such as that of a sum of
-    // words' vectors.
+    // On the host a gradient may repeat each row, as that of a sum of words' vectors does.
     const std::size_t dims = grad.sizes().size();
     const bool is_repeated =
         grad.device().is_cpu() && dims > 1 && grad.strides()[dims - 2] == 0 && grad.numel() > 0;

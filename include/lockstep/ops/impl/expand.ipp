@@ -24,7 +24,7 @@
 
 namespace lockstep::detail {
 
-// What sum_dims computes, of elements of type In and in Out.
+// The computation of sum_dims, from elements of type In to Out.
 template <class In, class Out>
 Tensor sum_as(const Tensor& x, const DimSet& over, const Shape& shape, double divisor) {
   std::array<Shape, 2> sizes;  // kept, reduced

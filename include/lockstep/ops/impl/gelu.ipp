@@ -47,7 +47,7 @@ struct GeluBackwardOp {
     if (saved.needs(0)) grads[0] = apply(GeluBackwardOp{}, second, at);
     if (saved.needs(1)) {
       const auto curvature = Approximate ? gelu_tanh_curvature : gelu_curvature;
-      // (Its terms may be beyond the range of f16.)
+      // The curvature's terms may be out of f16's range.
       const bool half = is_half_precision(at.dtype());
       grads[1] = second * saved(grad) * (half ? half_through_f32(curvature, at) : curvature(at));
     }

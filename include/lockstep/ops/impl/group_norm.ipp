@@ -34,7 +34,7 @@ LOCKSTEP_INLINE Tensor group_norm(const Tensor& x, std::int64_t num_groups, cons
                     " channels cannot be divided into ", num_groups, " groups");
   detail::check_norm_operand("group_norm", "weight", weight, x, {channels});
   detail::check_norm_operand("group_norm", "bias", bias, x, {channels});
-  // (Of no elements, there may be more groups than a number holds.)
+  // Without elements the number of groups may overflow.
   const bool any = x.numel() > 0;
   const std::int64_t rows = any ? x.size(0) * num_groups : 0;
   const std::int64_t width = any ? x.numel() / rows : 1;

@@ -28,7 +28,7 @@
 
 namespace lockstep::detail {
 
-// How `index` takes from a tensor of this shape along `dim`.
+// How `index` selects from a tensor of this shape along `dim`.
 inline Taking make_taking(RowsOf of, const Shape& shape, std::size_t dim, const Tensor& index) {
   const bool for_each = of == RowsOf::gather;
   const Axis axis(shape, dim);
@@ -54,7 +54,7 @@ LOCKSTEP_INLINE Tensor take(RowsOf of, const Tensor& x, std::size_t dim, const T
   return out;
 }
 
-// Adds up what comes for each of `count` elements along the dimension.
+// Adds up the gradients of each of `count` elements along the dimension.
 struct AddTakenOp {
   static constexpr const char* name = "take_backward";
   RowsOf of;
@@ -92,7 +92,7 @@ struct AddTakenOp {
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
 };
 
-// Takes elements of x along a dimension: the transpose of the sum above.
+// Selects elements of x along a dimension: the transpose of AddTakenOp.
 struct TakeOp {
   static constexpr const char* name = "take";
   RowsOf of;
@@ -115,7 +115,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> AddTakenOp::backward(const Backward& saved
   return {apply(TakeOp{of, dim}, grad, saved(index)), Tensor()};
 }
 
-// The indices in i64 and contiguous, if they may be some of a dimension of x.
+// The indices, contiguous and in i64. Throws if they cannot be indices into x.
 inline Tensor checked_index(const char* operation, const Tensor& x, const Tensor& index) {
   check_same_device(operation, "the tensor", x, "the index", index);
   check<DtypeError>(index.dtype() == Dtype::i64 || index.dtype() == Dtype::i32, operation,

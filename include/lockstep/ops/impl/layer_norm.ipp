@@ -37,7 +37,7 @@ inline bool ends_with(const Shape& shape, const Shape& end) {
   return shape.size() >= end.size() && std::equal(end.begin(), end.end(), shape.end() - end.size());
 }
 
-// The same, composed of elementary operations.
+// layer_norm by elementary operations.
 inline Tensor composed_layer_norm(const Tensor& x, const Shape& normalized_shape,
                                   const Tensor& weight, const Tensor& bias, double eps) {
   const std::int64_t width = numel(normalized_shape);

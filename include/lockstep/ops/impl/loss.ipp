@@ -32,11 +32,11 @@
 
 namespace lockstep::detail {
 
-// Where the classes are: dimension 1, or the only one of an input without a batch.
+// The dimension of the classes: 1, or the only one of an input without a batch.
 inline std::size_t class_dim(const Shape& input) { return input.size() == 1 ? 0 : 1; }
 inline Axis class_axis(const Shape& input) { return {input, class_dim(input)}; }
 
-// The shape of one loss a row.
+// The shape of the losses, one for each row of classes.
 inline Shape row_shape(const Tensor& input) {
   Shape shape = input.sizes();
   shape.erase(class_dim(shape));
@@ -61,14 +61,14 @@ inline Tensor spread_gradient(const Tensor& grad, Reduction reduction, std::int6
   return factor == 1 ? grad : grad * factor;
 }
 
-// What is made of the losses of the rows, or of the elements.
+// Reduces the losses of rows or of elements.
 inline Tensor reduce_rows(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::none) return losses;
   return reduction == Reduction::sum ? sum(losses) : mean(losses);
 }
 
-// nll_loss is linear in the input, and this is its transpose: it scatters the gradients of the
-// losses to the labels' places.
+// The transpose of nll_loss, which is linear in the input: scatters the losses' gradients to the
+// labels' places.
 struct NllGradOp {
   static constexpr const char* name = "nll_loss_grad";
   Reduction reduction;
@@ -184,7 +184,7 @@ struct SmoothAbsOp {
   }
 };
 
-// What a loss of pairs of elements begins with, F of an element and its target.
+// The forward of an element-wise loss, F of an element and its target.
 template <class Op, template <class> class F>
 struct OfPairs {
   Saved x = {};
@@ -221,14 +221,14 @@ struct BinaryCrossEntropyOfLogitOp
   }
 };
 
-// Throws unless the loss of two tensors, element by element, can be taken.
+// Throws unless two tensors match for an element-wise loss.
 inline void check_pairs(const char* operation, const Tensor& input, const Tensor& target) {
   check_same_kind(operation, "the input", input, "the target", target);
   check<ShapeError>(input.sizes() == target.sizes(), operation, ": an input of shape ",
                     input.sizes(), " does not fit a target of shape ", target.sizes());
 }
 
-// loss(input, target), once both are checked; half precision is computed as loss.hpp says.
+// Checks both and returns loss(input, target); half precision is computed as loss.hpp says.
 inline Tensor loss_of(const char* operation,
                       void (*check_both)(const char*, const Tensor&, const Tensor&),
                       const Tensor& input, const Tensor& target,
@@ -245,7 +245,7 @@ inline Tensor loss_of(const char* operation,
   return loss(input, target);
 }
 
-// The same of pairs of elements, of which `losses` has one each.
+// The same for an element-wise loss: reduces what `losses` returns.
 inline Tensor loss_of_pairs(const char* operation, const Tensor& input, const Tensor& target,
                             Reduction reduction,
                             FunctionRef<Tensor(const Tensor&, const Tensor&)> losses) {
@@ -294,7 +294,7 @@ LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
   check<ValueError>(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
   return detail::loss_of_pairs(
       "smooth_l1_loss", input, target, reduction, [beta](const Tensor& x, const Tensor& y) {
-        // SmoothAbs divides by it, in x's dtype, of which it may be no number.
+        // SmoothAbs divides by it in x's dtype, where it may be 0.
         const bool is_zero = x.dtype() == Dtype::f32 ? static_cast<float>(beta) == 0 : beta == 0;
         return is_zero ? abs(x - y) : apply(detail::SmoothAbsOp{beta}, x - y);
       });

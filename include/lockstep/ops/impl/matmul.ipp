@@ -42,7 +42,7 @@ LOCKSTEP_INLINE Tensor product(const char* name, const Tensor& a, const Tensor& 
   const Stream stream = current_stream(a.device());
   return compute_elements(a.dtype(), name, [&]<class T>(T) {
     Tensor result = empty_at(slot, {&a, &b}, stream, shape, dtype_of<T>);
-    if (result.numel() == 0) return result;  // of sizes whose product no number may hold
+    if (result.numel() == 0) return result;  // the product of its sizes may overflow
     Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
                  .b = strided_input<T>(from_b.tensor()),
                  .bias = from_bias,
@@ -66,7 +66,7 @@ LOCKSTEP_INLINE Tensor product(const char* name, const Tensor& a, const Tensor& 
   });
 }
 
-// Its derivatives are products of the same kind.
+// A product whose derivatives are products of the same kind.
 struct Mm {
   static constexpr const char* name = "matmul";
   bool trans_a = false;
@@ -100,7 +100,7 @@ LOCKSTEP_INLINE Tensor mm(const Tensor& a, const Tensor& b, bool trans_a, bool t
   return apply(Mm{trans_a, trans_b, &slot}, a, b);
 }
 
-// The tensor stretched to the given batch, with all dimensions but the last two joined into one.
+// The tensor broadcast to the given batch, with all dimensions but the last two joined.
 inline Tensor as_batch(const Tensor& tensor, const Shape& batch) {
   const Tensor expanded =
       expand_to(tensor, shape_of_matrices(batch, tensor.size(-2), tensor.size(-1)));
@@ -123,7 +123,7 @@ LOCKSTEP_INLINE Tensor matmul(const Tensor& a, const Tensor& b) {
                     " cannot be multiplied (", a.size(-1), " != ", inner, ")");
   if (a.dim() == 2 && b.dim() == 2) return detail::mm(a, b);
   if (a.dim() == 1 || b.dim() == 1) {
-    // The vector becomes a matrix, and its dimension of one leaves the result again.
+    // A vector becomes a matrix, whose dimension of size 1 is removed from the result.
     const Tensor product = matmul(a.dim() == 1 ? a.reshape({1, a.size(0)}) : a,
                                   b.dim() == 1 ? b.reshape({b.size(0), 1}) : b);
     Shape shape = product.sizes();

@@ -45,11 +45,11 @@ struct ExtremumOp {
   }
 
  private:
-  // What is not taken gets nothing, also of an infinite gradient.
+  // An operand that was not taken gets 0, even of an infinite gradient.
   static Tensor shared(const Tensor& grad, const Tensor& share) {
     return where(ne(share, 0), grad * share, 0);
   }
-  // What `mine` gets of the gradient; constant around it.
+  // The part of the gradient that `mine` gets; it is piecewise constant.
   static Tensor share(const Tensor& mine, const Tensor& other) {
     return Greater ? map_elements<MaximumShare>(name, mine, other)
                    : map_elements<MaximumShare>(name, other, mine);
@@ -60,7 +60,7 @@ template <bool Greater>
 Extremes extremes(const Tensor& x, std::int64_t dim, bool keepdim) {
   constexpr const char* name = Greater ? "max" : "min";
   check_defined(name, "the tensor", x);
-  // −1 − x turns the order of integers round, for which −x may be too great.
+  // For integers −1 − x reverses the order; −x may overflow.
   const auto turned = [&] {
     if (is_floating_point(x.dtype())) return -x.detach();
     dispatch_numeric(x.dtype(), name, []<class T>(T) {});  // or the error would name sub

@@ -22,7 +22,7 @@
 
 namespace lockstep::detail {
 
-// What an operation of F begins with whose derivative is written with its result.
+// The forward of an operation of F whose derivative uses its result.
 template <class Op, template <class> class F>
 struct OfResult {
   Saved y = {};
@@ -33,7 +33,7 @@ struct OfResult {
   }
 };
 
-// The same where it is written with x.
+// The same for a derivative that uses x.
 template <class Op, template <class> class F, bool takes_integers = false>
 struct OfInput {
   Saved x = {};
@@ -43,8 +43,8 @@ struct OfInput {
   }
 };
 
-// A function of straight pieces, `F`, whose gradient is linear in the one above. On which piece it
-// is says x, or the result.
+// The gradient of `F`, a piecewise linear function; it is linear in the incoming gradient. `place`,
+// x or the result, says which piece applies.
 template <class F>
 struct PiecewiseBackwardOp {
   static constexpr const char* name = F::name;

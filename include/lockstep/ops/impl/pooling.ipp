@@ -21,8 +21,8 @@
 
 namespace lockstep::detail {
 
-// Moves elements from the pooled shape to the one before pooling, by fixed indices. Its derivative
-// takes them from there.
+// Moves elements from the pooled shape to the input's, by fixed indices. Its derivative moves them
+// back.
 struct PoolScatterOp {
   static constexpr const char* name = "max_pool2d_scatter";
   Tensor indices;
@@ -63,7 +63,7 @@ struct MaxPoolOp {
   }
 };
 
-// The means of windows, and the transpose of that: each is the other's derivative.
+// The means of windows, and their transpose: each is the other's derivative.
 template <bool Spread>
 struct AvgPoolOp {
   static constexpr const char* name = Spread ? "avg_pool2d_backward" : "avg_pool2d";
@@ -87,7 +87,7 @@ struct AvgPoolOp {
 
 LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d stride,
                                       Size2d padding) {
-  constexpr std::int64_t kMost = INT64_MAX / 2;  // it and an image are no overflow
+  constexpr std::int64_t kMost = INT64_MAX / 2;  // this plus an image does not overflow
   check<ValueError>(
       kernel.height >= 1 && kernel.width >= 1 && kernel.height <= kMost && kernel.width <= kMost,
       name, ": expected a kernel of at least 1 and at most ", kMost, ", got ", kernel);
@@ -99,7 +99,7 @@ LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d st
                     padding);
 }
 
-// The geometry of windows over x, which is checked.
+// The geometry of windows over x. Throws unless it is valid.
 inline PoolGeometry pool_geometry(const char* name, const Tensor& x, Size2d kernel, Size2d stride,
                                   Size2d padding) {
   check_defined(name, "the input", x);

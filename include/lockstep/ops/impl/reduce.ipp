@@ -28,11 +28,11 @@
 
 namespace lockstep::detail {
 
-// The dimensions to reduce (none named: all), and what is left.
+// The dimensions to reduce (all if none is listed), and the resulting shape.
 struct DimReduction {
   DimSet over;
   Shape shape;
-  double count = 1;  // elements that go into one
+  double count = 1;  // the elements reduced to one
 };
 
 inline DimReduction make_reduction(const char* operation, const Shape& from, const Shape& dims,

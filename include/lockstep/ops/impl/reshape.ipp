@@ -16,8 +16,8 @@
 
 namespace lockstep::detail {
 
-// The strides with which the memory of a tensor can be seen as `shape`, if it can: every new
-// dimension has to lie within a run of old ones that are walked over in one go.
+// The strides with which the memory of a tensor can be viewed as `shape`, if it can: every new
+// dimension must lie within a run of old ones that have even steps.
 inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shape) {
   if (tensor.is_contiguous()) return contiguous_strides(shape);
   const Shape& old = tensor.sizes();
@@ -44,7 +44,7 @@ inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shap
   return strides;
 }
 
-// The product of sizes; nothing if no number holds it.
+// The product of sizes; nothing if it overflows.
 inline std::optional<std::int64_t> joined_size(std::span<const std::int64_t> sizes) {
   std::int64_t joined = 1;
   bool fits = true;

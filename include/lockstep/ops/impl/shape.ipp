@@ -32,8 +32,8 @@ struct PermuteOp {
   }
 };
 
-// Zeros with a tensor as one part: the transpose of narrow.
-struct EmbedOp {
+// Puts a tensor into zeros: the transpose of narrow.
+struct NarrowGradOp {
   static constexpr const char* name = "narrow_backward";
   std::size_t dim;
   std::int64_t start;
@@ -65,7 +65,7 @@ struct NarrowOp {
     return part_of(x, dim, start, length);
   }
   Tensor backward(const Backward&, const Tensor& grad) const {
-    return apply(EmbedOp{dim, start, size}, grad);
+    return apply(NarrowGradOp{dim, start, size}, grad);
   }
 };
 

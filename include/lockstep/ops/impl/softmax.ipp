@@ -29,7 +29,7 @@ struct SoftmaxOp {
   using GradCall = SoftmaxGradCall<T, Log>;
 
   std::size_t dim;
-  Tensor known = {};  // the result, if it is there already
+  Tensor known = {};  // the result, if it is known already
   Saved y = {};
 
   Tensor forward(const Tensor& x) {

@@ -60,7 +60,7 @@ struct WhereOp {
   }
 };
 
-// A tensor that stands for `number` beside `other`.
+// `number` as a tensor of the dtype and device of `other`.
 inline Tensor number_beside(const Tensor& other, Scalar number) {
   check_defined("where", "the operand", other);
   dispatch_all(other.dtype(), [&]<class T>(T) {

@@ -7,29 +7,28 @@
 #include <cstdint>
 #include <typeinfo>
 
-// A recurrent layer in one direction as calls of a GPU's library: a whole sequence at once. A host
-// device has no such call; there the layer is computed step by step.
+// A recurrent layer in one direction as calls of a GPU's library, a whole sequence at once. Host
+// devices have no such call; they compute step by step.
 namespace lockstep::detail {
 
 // x is [length, batch, features], y and its gradient [length, batch, width], states [batch, width].
-// All are in the order of the sequence; `reverse` says that it is computed from the last time step
+// All are in the order of the sequence; `reverse` means that it is computed from the last time step
 // to the first.
 struct RecurrentGeometry {
   std::int64_t length, batch, features, width;
   bool reverse;
-  bool training;  // backward will come
-  int math = 0;   // how the library computes, in its own numbers: as RecurrentReserve says
+  bool training;  // backward will follow
+  int math = 0;   // the library's code for how it computes, from RecurrentReserve
 };
 
-// The parameters of a layer, or what their gradients become: each contiguous, biases empty where
-// there are none.
+// The parameters of a layer, or their gradients: each contiguous, absent biases empty.
 template <class T>
 struct RecurrentParameters {
   View<T> ih, hh, bias_ih, bias_hh;
 };
 
-// Asks the library what a forward and its backward have to agree on, whatever the program sets
-// meanwhile: how it computes, and how much forward keeps. Answered at once, on no stream.
+// Asks the library what a forward and its backward must agree on, whatever the program sets
+// meanwhile: how it computes, and how much forward keeps. It answers at once, without a stream.
 template <class T, class Cell>
 struct RecurrentReserve {
   RecurrentGeometry g;
@@ -43,17 +42,17 @@ template <class T, class Cell>
 struct RecurrentForward {
   View<const T> x;
   View<const T> h0;
-  View<const T> c0;  // empty if the cell has none, as c
+  View<const T> c0;  // like c, empty if the cell has none
   RecurrentParameters<const T> weights;
   View<T> y;
-  View<T> h;  // the last ones
+  View<T> h;  // the last h and c
   View<T> c;
   View<std::uint8_t> reserve;  // empty unless training
   RecurrentGeometry g;
 };
 
-// An empty gradient of a result stands for zeros. An empty gradient of an argument is not wanted;
-// of the weights' gradients all are wanted or none.
+// An empty gradient of a result means zeros. An empty gradient of an argument is not wanted; those
+// of the weights are wanted together or not at all.
 template <class T, class Cell>
 struct RecurrentBackward {
   View<const T> x;
@@ -61,7 +60,7 @@ struct RecurrentBackward {
   View<const T> c0;
   RecurrentParameters<const T> weights;
   View<const T> y;
-  View<const std::uint8_t> reserve;  // as the forward left it, and unchanged
+  View<const std::uint8_t> reserve;  // as forward left it
   View<const T> grad_y;
   View<const T> grad_h;
   View<const T> grad_c;
@@ -72,7 +71,7 @@ struct RecurrentBackward {
   RecurrentGeometry g;
 };
 
-// As launch_call, for a call that only GPUs have.
+// launch_call for a call that only GPUs have.
 template <class Call>
 void launch_gpu_call(const Stream& stream, const Call& call) {
   launch_bytes(stream, 1, &call, sizeof(Call), nullptr, kernel_slot<Call>, typeid(Call));

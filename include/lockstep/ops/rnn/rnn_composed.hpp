@@ -17,13 +17,12 @@
 #include <cstdint>
 #include <vector>
 
-// Recurrent layers written with elementary operations, one after the other: slow, and
-// differentiable any number of times. If the gradient of a layer is itself to be differentiated, it
-// is computed in this form.
+// Recurrent layers by elementary operations, for gradients that are themselves differentiated:
+// slow, and differentiable any number of times.
 namespace lockstep::detail {
 
-// What a recurrent layer in one direction takes: a sequence x [length, batch, features], the first
-// states [batch, width], weights and biases. c0 and the biases may be undefined.
+// The arguments of a recurrent layer in one direction: a sequence x [length, batch, features], the
+// initial states [batch, width], weights and biases. c0 and the biases may be undefined.
 struct RecurrentArguments {
   enum Argument : std::size_t { x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, count };
   std::array<Tensor, count> tensors;
@@ -35,7 +34,7 @@ struct RecurrentState {
   Tensor c;
 };
 
-// h and c after a step, from what the input and the state before give to the gates.
+// h and c after a step, from the contributions of the input and the state to the gates.
 inline RecurrentState composed_step(TanhCell, const Tensor& x, const Tensor& h,
                                     const RecurrentState& /*before*/) {
   return {tanh(x + h), {}};

@@ -17,7 +17,7 @@
 // A recurrent layer in one direction by the device's library, forward and backward.
 namespace lockstep::detail {
 
-// Whether the device has a library for the layer: GPUs have, unless a size is 0 or larger than
+// True if the device has a library for the layer: a GPU has, unless a size is 0 or larger than
 // cuDNN allows.
 inline bool has_recurrent_library(const Tensor& x, std::int64_t rows) {
   if (x.device().is_cpu()) return false;
@@ -28,7 +28,7 @@ inline bool has_recurrent_library(const Tensor& x, std::int64_t rows) {
          rows > 0 && rows <= kMost / sizes[1];
 }
 
-// The layer, for arguments as RecurrentArguments has them, on a stream.
+// Runs the layer on a stream.
 template <class Cell>
 class RecurrentLibrary {
  public:
@@ -44,7 +44,8 @@ class RecurrentLibrary {
     g_ = {x[0], x[1], x[2], arguments[A::weight_hh].sizes()[1], reverse, training};
   }
 
-  // y, and the last h and, if the cell has one, c. `reserve` and `math` become what backward needs.
+  // Returns y, the last h and, if the cell has one, the last c. Sets `reserve` and `math` to what
+  // backward needs.
   std::vector<Tensor> forward(Tensor& reserve, int& math) const {
     std::vector<Tensor> results{empty_on(stream_, {g_.length, g_.batch, g_.width}, dtype_)};
     for (int state = 0; state < (Cell::kHasC ? 2 : 1); ++state) {

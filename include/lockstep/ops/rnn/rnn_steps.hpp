@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// What a recurrent layer goes through step by step, and the products over several steps.
+// The time steps of a recurrent layer, and the products over several steps.
 namespace lockstep::detail {
 
 // A contiguous tensor [length, rows, columns] as its time steps.
@@ -34,11 +34,12 @@ class Steps {
   std::size_t each_;
 };
 
-// The time steps of a sequence, divided into runs. A run's products read its gates just after they
+// The time steps of a sequence, divided into runs. A run's products read its gates soon after they
 // were computed, while they are in a near cache, and have as many rows as a block of TiledGemm has
 // terms.
 struct TimeRuns {
-  // The steps begin to end, in the order in which they are computed; `first` is the earliest.
+  // The steps from `begin` to `end` in the order of computation; `first` is the earliest in the
+  // sequence.
   struct Run {
     std::int64_t begin, end, first;
     std::int64_t count() const { return end - begin; }
@@ -49,7 +50,7 @@ struct TimeRuns {
   bool reverse = false;  // from the last time step to the first
 
   TimeRuns() = default;
-  // Those of x [length, batch, features].
+  // The runs of x [length, batch, features].
   TimeRuns(const Shape& x, bool from_end) : length(x[0]), reverse(from_end) {
     constexpr std::int64_t kRows = 256;
     const std::int64_t batch = std::max<std::int64_t>(x[1], 1);
@@ -57,7 +58,7 @@ struct TimeRuns {
     runs = (length + most - 1) / most;
   }
 
-  // The time step that is computed as number `step`.
+  // The time step that is computed as the `step`-th.
   std::int64_t at(std::int64_t step) const { return reverse ? length - 1 - step : step; }
 
   Run run(std::int64_t i) const {
@@ -69,7 +70,7 @@ struct TimeRuns {
   std::int64_t shortest() const { return length / runs; }
 };
 
-// A product of m contiguous rows of k numbers with a matrix, or with the transposed one.
+// A product of m contiguous rows of k numbers with a matrix or its transpose.
 template <class T>
 Gemm<T> rows_times(const MatrixArgument& matrix, bool transposed, std::int64_t m, std::int64_t n,
                    std::int64_t k) {
@@ -87,8 +88,8 @@ Gemm<T> rows_times(const MatrixArgument& matrix, bool transposed, std::int64_t m
   return product;
 }
 
-// Adds the product of transposed gates and of what they were made of, `rows` of each, to the
-// gradient of the weights; or begins it.
+// Adds the product of transposed gates and what they were computed from, `rows` of each, to the
+// gradient of the weights; if `begins`, overwrites it.
 template <class T>
 void add_weight_gradient(const Stream& stream, const Tensor& gradient, View<const T> gates,
                          View<const T> from, std::int64_t rows, bool begins) {
