@@ -28,7 +28,7 @@ struct AdamOptions {
   double weight_decay = 0;
 };
 
-// Parameters with settings of their own; those left out are the optimiser's.
+// A group of parameters with settings of its own; settings left out are the optimiser's.
 struct AdamGroup {
   ParameterList params = {};
   std::optional<double> lr = {};
@@ -37,16 +37,16 @@ struct AdamGroup {
   std::optional<double> weight_decay = {};
 };
 
-// What Adam and its kin keep of a parameter, from its first step on.
+// What the Adam optimisers keep for each parameter, from its first step on.
 struct AdamState {
   Tensor mean = {};
-  Tensor square = {};      // made after `mean`
-  std::int64_t steps = 0;  // that have been made
+  Tensor square = {};      // created after `mean`
+  std::int64_t steps = 0;  // steps made so far
 };
 
 void check_betas(const char* optimizer, const std::pair<double, double>& betas);
 
-// What GroupedOptimizer asks for.
+// The functions that GroupedOptimizer requires.
 void check_options(const char* optimizer, const AdamOptions& options);
 void list_state(StateDict& dict, const std::string& prefix, const AdamState& state);
 AdamState read_state(detail::StateReader& reader, const std::string& prefix,
@@ -60,13 +60,13 @@ AdamState read_state(detail::StateReader& reader, const std::string& prefix,
 //   v = beta2 · v + (1 − beta2) · g²
 //   parameter −= lr · (m / (1 − beta1^t)) / (√(v / (1 − beta2^t)) + eps)
 //
-// A host device runs one kernel a parameter, a GPU one for many; a parameter without a gradient is
-// left as it is, and its t with it.
+// A host device runs one kernel for each parameter, a GPU one for many. A parameter without a
+// gradient stays as it is, and so does its t.
 //
-// **Torch counterpart.** torch.optim.Adam, without amsgrad. The formulas are those of its
-// documentation (Kingma and Ba, 2015, algorithm 1, with the decay added to the gradient).
+// **Torch counterpart.** torch.optim.Adam, without amsgrad. The formulas are from its documentation
+// (Kingma and Ba, 2015, algorithm 1, with the decay added to the gradient).
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, and for a
-// beta that is not in [0, 1); see Optimizer for the parameters.
+// beta outside [0, 1). See Optimizer for the parameters.
 // **Example.** optim::Adam adam{model.parameters(), {.lr = 1e-3}};
 class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  public:

@@ -16,16 +16,16 @@ struct AdamWOptions {
   double weight_decay = 1e-2;
 };
 
-// Settings that a group leaves out are the optimiser's, as in Adam.
+// Settings left out are the optimiser's, as in Adam.
 using AdamWGroup = AdamGroup;
 
-// Adam with decoupled weight decay: the decay is no part of the gradient, but each step first
-// multiplies the parameter by 1 − lr · weight_decay.
+// Adam with decoupled weight decay: each step first multiplies the parameter by 1 − lr ·
+// weight_decay, instead of adding the decay to the gradient.
 //
-// options() gives AdamOptions, which are the same settings.
+// options() returns AdamOptions, which has the same settings.
 //
 // **Torch counterpart.** torch.optim.AdamW, without amsgrad (Loshchilov and Hutter, 2019).
-// **Threads and exceptions.** As Adam's.
+// **Threads and exceptions.** As Adam.
 // **Example.** optim::AdamW adam{model.parameters(), {.lr = 3e-4, .weight_decay = 0.1}};
 class AdamW : public Adam {
  public:

@@ -21,11 +21,11 @@
 
 namespace lockstep::optim {
 
-// For the functions that an optimiser brings; see state_reader.hpp.
+// For the functions that an optimiser provides; see state_reader.hpp.
 using lockstep::detail::named_number;
 using lockstep::detail::StateReader;
 
-// A group's members after its parameters are those of the options, by name and order.
+// True if a group's members after its parameters have the names and the order of the options.
 template <class Options, class Group>
 inline constexpr bool is_group_of = [] {
   using lockstep::detail::member_count;
@@ -40,7 +40,7 @@ inline constexpr bool is_group_of = [] {
   }
 }();
 
-// The settings of `group`, with the default for each that it does not have.
+// The settings of `group`, and the default for each that it leaves out.
 template <class Options, class Group>
 Options with_defaults(const Group& group, Options defaults) {
   static_assert(is_group_of<Options, Group>,
@@ -55,8 +55,7 @@ Options with_defaults(const Group& group, Options defaults) {
   return defaults;
 }
 
-// Calls `visit(name, number)` for all numbers of `options`: the parts of a pair have names of their
-// own, as "betas.0".
+// Calls `visit(name, number)` for all numbers of `options`. Those of a pair are named as "betas.0".
 template <class Options, class Visit>
 void for_each_number(Options& options, const std::string& prefix, const Visit& visit) {
   for_each_member(options, [&](std::string_view member, auto& value) {
@@ -70,27 +69,26 @@ void for_each_number(Options& options, const std::string& prefix, const Visit& v
   });
 }
 
-// An optimiser whose groups have Options each, and whose parameters have a State each: the base of
-// lockstep's, and of those of your own.
+// The base of optimisers, lockstep's and your own: each group has Options, and each parameter a
+// State.
 //
-// Options is an aggregate of numbers, flags and pairs of numbers, one of them the `lr`. A Group is
-// an aggregate of a ParameterList `params` and, for each member of Options and in their order, an
-// optional one that stands in for the optimiser's default. Beside these types, in their namespace,
-// there are
+// Options is an aggregate of numbers, flags and pairs of numbers, one of which is `lr`. Group is an
+// aggregate of a ParameterList `params` and, for each member of Options and in the same order, an
+// optional of the same name that overrides the optimiser's default. In the namespace of these types
+// there must be
 //
 //   void check_options(const char* optimizer, const Options&);  // throws a ValueError
 //   void list_state(StateDict&, const std::string& prefix, const State&);  // nothing before a step
 //   State read_state(StateReader&, const std::string& prefix, const Tensor& parameter,
 //                    const State& like);
 //
-// where `like` only tells the overloads apart. Names in a state dict are torch's, joined with dots;
-// options have those of their members.
-// The class has the constructors and `step`, which calls `check_all_options` and then
-// `update_each`; SGD shows how.
+// where `like` only selects the overload. Names in a state dict are torch's, joined with dots;
+// options have the names of their members. The class adds constructors and `step`, which calls
+// `check_all_options` and then `update_each`; see SGD.
 template <class Options, class Group, class State>
 class GroupedOptimizer : public Optimizer {
  public:
-  // The settings of a group. What is changed counts from the next step on.
+  // The settings of a group. Changes apply from the next step on.
   //
   // **Torch counterpart.** Optimizer.param_groups.
   // **Example.** sgd.options(1).weight_decay = 0;
@@ -103,24 +101,24 @@ class GroupedOptimizer : public Optimizer {
     return options_[group];
   }
 
-  // One more group. Settings that it does not have are those that the optimiser was made with.
+  // Adds a group. Settings left out are those with which the optimiser was made.
   //
   // **Torch counterpart.** Optimizer.add_param_group.
   // **Threads and exceptions.** As the constructor, and a ValueError for a parameter that is in
-  // another group; nothing has been added then.
+  // another group; then nothing is added.
   // **Example.** sgd.add_param_group({.params = parameters(net.body), .lr = 0.01});
   void add_param_group(const Group& group) {
     check_not_moved();
     add(group, true);
   }
 
-  // The settings and the state of each parameter, by name ("param_groups.0.lr",
-  // "state.0.exp_avg"), numbers as tensors of one element: what io::save_file can write. Where a
-  // schedule has asked for initial_lr(), that is there as well.
+  // The settings and the state of each parameter, by name ("param_groups.0.lr", "state.0.exp_avg"),
+  // with numbers as tensors of one element, as io::save_file can write them. It includes
+  // initial_lr() if a schedule has asked for it.
   //
-  // Parameters are known by their place in the list, so whoever loads it lists them in the same
-  // order and in the same groups. The tensors are the optimiser's own: the next step changes them
-  // (lockstep::clone gives a copy).
+  // Parameters are identified by position: load into an optimiser with the same parameters in the
+  // same order and groups. The tensors are the optimiser's own and change with the next step
+  // (lockstep::clone copies them).
   //
   // **Torch counterpart.** Optimizer.state_dict.
   StateDict state_dict() const {
@@ -144,14 +142,14 @@ class GroupedOptimizer : public Optimizer {
     return dict;
   }
 
-  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
-  // device of each parameter: training goes on with the same bits.
+  // Loads the settings, and copies of the state, that `state_dict` returned, in the dtype and on
+  // the device of each parameter: training continues with the same bits.
   //
   // **Torch counterpart.** Optimizer.load_state_dict.
   // **Devices and streams.** The copies are issued to the current streams.
   // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
-  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
-  // been changed then.
+  // another shape, or a ValueError for a setting that the constructor would refuse; then nothing is
+  // changed.
   void load_state_dict(const StateDict& dict) {
     check_not_moved();
     detail::StateReader reader(name(), dict);
@@ -192,7 +190,7 @@ class GroupedOptimizer : public Optimizer {
     check<ValueError>(!parameters().empty(), name, ": the list of parameters is empty");
   }
 
-  // Checks the settings of all groups, which anybody may have changed through options().
+  // Checks the settings of all groups, which may have been changed through options().
   void check_all_options() const {
     for (const Options& options : options_) check_options(name(), options);
   }
@@ -220,8 +218,8 @@ class GroupedOptimizer : public Optimizer {
   void set_lr_of(std::size_t group, double lr) override { options_[group].lr = lr; }
 
   Options defaults_;
-  std::vector<Options> options_;  // one a group
-  std::vector<State> states_;     // one a parameter
+  std::vector<Options> options_;  // one for each group
+  std::vector<State> states_;     // one for each parameter
 };
 
 }  // namespace lockstep::optim

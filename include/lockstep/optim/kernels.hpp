@@ -8,11 +8,11 @@
 #include <cmath>
 #include <cstddef>
 
-// What an optimiser's step does to each element of a parameter.
+// The kernels of optimisers' steps, for each element of a parameter.
 namespace lockstep::detail {
 
-// A gradient with the weight decay. Without decay the parameter is not looked at: it may be
-// infinite, and 0 times infinity is NaN.
+// A gradient plus weight decay. Without decay the parameter is ignored: it may be infinite, and 0
+// times infinity is NaN.
 template <class T>
 LOCKSTEP_HD T decayed(T gradient, T weight_decay, T parameter) {
   return gradient + weight_decay * (weight_decay == 0 ? T{} : parameter);
@@ -39,7 +39,7 @@ struct SgdMomentumKernel {
   T lr;
   T weight_decay;
   T momentum;
-  T share;  // of the gradient in the velocity: 1 − dampening, and 1 in the first step
+  T share;  // the gradient's factor in the velocity: 1 − dampening, but 1 in the first step
   bool nesterov;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
@@ -57,7 +57,7 @@ struct AdamKernel {
   View<T> mean;
   View<T> square;
   View<const T> gradient;
-  T kept;          // of the parameter: 1 − lr · weight_decay if that is decoupled, otherwise 1
+  T kept;          // the parameter's factor: 1 − lr · weight_decay if decoupled, else 1
   T weight_decay;  // through the gradient
   T beta1;
   T rest1;  // 1 − beta1, rounded after the subtraction
@@ -77,7 +77,7 @@ struct AdamKernel {
     parameter[i] = value - step_size * first / (std::sqrt(second) * root_scale + eps);
   }
 
-  // The same, a block at a time, between whose loops the square roots are vectors.
+  // The same, block by block, with vectorised square roots.
   void on_host(std::size_t begin, std::size_t end) const {
     constexpr std::size_t kBlock = 256;
     T roots[kBlock];

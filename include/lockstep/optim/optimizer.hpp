@@ -23,27 +23,28 @@ namespace lockstep::optim {
 // Throws a ValueError unless the setting is finite and at least 0.
 void check_setting(const char* optimizer, const char* setting, double value);
 
-// What every optimiser has: the parameters that it changes, in groups with settings of their own.
+// The base of every optimiser: the parameters that it changes, in groups with settings of their
+// own.
 //
-// It keeps handles, so a module that is moved by to(), or that DataParallel takes, stays the one
-// that is optimised; the optimiser's own state (such as a momentum) is made by the first step that
-// needs it and follows its parameter to another device or dtype. A parameter that is listed twice,
-// as tied ones are, is kept once. An optimiser is moved, not copied: two copies would share state.
+// It keeps handles on the parameters, so it goes on optimising a module that to() moves or
+// DataParallel takes. Its own state, such as a momentum, is made by the first step that needs it,
+// and follows its parameter to another device or dtype. A parameter that is listed twice, as tied
+// ones are, is kept once. An optimiser can be moved but not copied: two copies would share state.
 //
-// A step changes the parameters that have a gradient. A frozen one, which does not require grad,
-// may be listed: it gets no gradient, and so it stays as it is until it is thawed, once zero_grad
-// has taken the gradient that it may have from before.
+// A step changes the parameters that have a gradient. A frozen parameter, which does not require
+// grad, may be listed: it gets no gradient and stays as it is, once zero_grad has dropped any
+// gradient from before.
 //
 // **Torch counterpart.** torch.optim.Optimizer.
 // **Devices and streams.** A step is issued to the current stream of each parameter's device, and
-// the state belongs to the stream that is current when it is made. Whoever steps on another stream
-// later lets that one wait first, as for the parameters themselves.
+// the state belongs to the stream that is current when it is made. To step on another stream later,
+// make that stream wait first, as for the parameters themselves.
 // **Backward.** Not recorded. A step counts as a change of each parameter that it writes: a graph
-// that still needs the values before it fails with a version error.
-// **Threads and exceptions.** One thread at a time. If a gradient does not fit its parameter, or a
-// setting is not valid, the step throws before anything is changed. Messages call a parameter by
-// its name if it came with one, else by its place in its group. An IndexError for a group that is
-// not there, and a ValueError for an optimiser that has been moved from.
+// that still needs the old values fails with a version error.
+// **Threads and exceptions.** One thread at a time. If a gradient does not match its parameter, or
+// a setting is invalid, the step throws before it changes anything. Messages name a parameter by
+// its name, or, if it came without one, by its place in its group. An IndexError for a group that
+// does not exist, and a ValueError for an optimiser that has been moved from.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -56,41 +57,41 @@ class Optimizer {
   std::span<const Tensor> parameters(std::size_t group) const;
 
   double lr(std::size_t group = 0) const;
-  // The learning rate of all groups in the steps from now on; a ValueError unless it is finite and
-  // at least 0.
+  // Sets the learning rate of all groups from the next step on; a ValueError unless it is finite
+  // and at least 0.
   void set_lr(double lr) { set_lrs(std::vector<double>(group_count(), lr)); }
   // The same with one rate for each group.
   void set_lrs(const std::vector<double>& lrs);
 
-  // The learning rate that the group had when this was first asked for it or a later group: what
-  // all schedules of one optimiser go by (optim/lr_scheduler.hpp).
+  // The group's learning rate when this was first called for it or a later group. All schedules of
+  // an optimiser are based on it (optim/lr_scheduler.hpp).
   //
   // **Torch counterpart.** param_groups[group]["initial_lr"].
   double initial_lr(std::size_t group);
 
-  // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
-  // or zeros in place if `set_to_none` is false (no rows, if it is sparse; other zeros, if it is
-  // recorded or several of its elements are one in memory).
+  // Drops all gradients, so that the next backward starts anew: grad() is undefined until then. If
+  // `set_to_none` is false it is zeros, in place (no rows if sparse; new zeros if it is recorded or
+  // several of its elements share memory).
   //
   // **Torch counterpart.** Optimizer.zero_grad.
   void zero_grad(bool set_to_none = true);
 
  protected:
-  // `name` is a literal that messages begin with. There is no group yet.
+  // Messages begin with `name`, a literal. There is no group yet.
   explicit Optimizer(const char* name) : name_(name) {}
 
   Optimizer(Optimizer&&) = default;
   Optimizer& operator=(Optimizer&&) = default;
   virtual ~Optimizer() = default;
 
-  // Adds a group of these parameters, or nothing at all if one of them cannot be optimised. If it
-  // is `one_of_several` messages name the group.
+  // Adds a group of these parameters, or nothing if one of them cannot be optimised. If
+  // `one_of_several`, messages name the group.
   void append(const ParameterList& list, bool one_of_several);
 
   virtual double lr_of(std::size_t group) const = 0;
   virtual void set_lr_of(std::size_t group, double lr) = 0;
 
-  // The initial rates of the first groups, as many as schedules have asked for.
+  // The initial rates of the first groups, as far as schedules have asked for them.
   const std::vector<double>& initial_lrs() const { return initial_lrs_; }
   void set_initial_lrs(std::vector<double> lrs) { initial_lrs_ = std::move(lrs); }
 
@@ -98,10 +99,11 @@ class Optimizer {
   void check_group(std::size_t group) const;
 
   // Calls `update(group, i, parameter, gradient, stream)` for each parameter that has a gradient.
-  // Both tensors are contiguous and of one shape, dtype and device, whose current stream it is. A
-  // sparse gradient is coalesced, or refused for the reason that `against_sparse(group)` gives, if
-  // any. An update that takes a detail::LaunchTogether& as its last argument may leave kernels
-  // there: they are launched before this returns or throws, while the two tensors are there.
+  // Both tensors are contiguous, of one shape, dtype and device; the stream is that device's
+  // current one. A sparse gradient is coalesced, or refused with the reason that
+  // `against_sparse(group)` returns, if any. An update that takes a detail::LaunchTogether& as its
+  // last argument may leave kernels there; they are launched before this returns or throws, while
+  // both tensors exist.
   template <class Update, class Reason>
   void update_each(Update&& update, Reason&& against_sparse) const {
     check_not_moved();
@@ -131,14 +133,14 @@ class Optimizer {
     together.launch();
   }
 
-  // Throws, by `check_fits`, if a step would need the state of parameter i and that has another
-  // shape than the parameter. Called before a step changes anything.
+  // Throws, by `check_fits`, if a step needs the state of parameter i and its shape is not the
+  // parameter's. Called before a step changes anything.
   virtual void check_state(std::size_t /*group*/, std::size_t /*i*/) const {}
   void check_fits(const Tensor& state, std::size_t i) const;
 
-  // Has the `state` of parameter i follow `parameter`, which is that one as update_each gives it:
-  // zeros the first time, moved if the parameter was, and copied if somebody who has it from
-  // state_dict has given it another layout.
+  // Makes the `state` of parameter i match `parameter`, the tensor that update_each passes for it:
+  // zeros at first, moved if the parameter was, and copied if its layout was changed through a
+  // handle from state_dict.
   void follow(Tensor& state, std::size_t i, const Tensor& parameter, const Stream& stream) const;
 
   static constexpr const char* kDenseOnly =
@@ -146,7 +148,7 @@ class Optimizer {
 
   const char* name() const { return name_; }
 
-  // What messages call parameter i.
+  // The name of parameter i in messages.
   std::string describe(std::size_t i) const;
 
  private:
@@ -166,7 +168,7 @@ class Optimizer {
     if (parameter.is_contiguous() && !gradient.is_sparse() && gradient.is_contiguous()) [[likely]] {
       return change(parameter, gradient);
     }
-    // Copies go with this call, and so do the kernels that need them.
+    // The copies, and so the kernels that use them, end with this call.
     together.launch();
     const detail::Packed target(parameter);
     const Tensor slope = gradient.is_sparse() ? gradient.coalesce() : detail::packed(gradient);
@@ -182,7 +184,7 @@ class Optimizer {
 
   const char* name_;
   std::vector<Tensor> parameters_;
-  std::vector<std::string> names_;   // one a parameter, empty for none
+  std::vector<std::string> names_;   // one for each parameter, perhaps empty
   std::vector<std::size_t> ends_;    // of each group, in the list of parameters
   std::vector<double> initial_lrs_;  // of the groups that schedules have asked for
 };

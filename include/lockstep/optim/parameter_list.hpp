@@ -11,8 +11,8 @@
 
 namespace lockstep::optim {
 
-// What an optimiser, one of its groups or clip_grad_norm_ takes: parameters, or parameters with the
-// names by which messages are to call them. Every list of either converts to it.
+// The parameters of an optimiser, of one of its groups or of clip_grad_norm_, with or without the
+// names that messages use. Every list of either converts to it.
 //
 // **Example.** optim::SGD sgd{named_parameters(net), {.lr = 0.1}};
 class ParameterList {
@@ -32,7 +32,7 @@ class ParameterList {
   }
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // One a tensor, empty where none was given.
+  // One for each tensor, empty if none was given.
   const std::vector<std::string>& names() const { return names_; }
 
  private:

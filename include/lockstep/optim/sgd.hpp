@@ -27,7 +27,7 @@ struct SGDOptions {
   bool nesterov = false;
 };
 
-// Parameters with settings of their own; those left out are the optimiser's.
+// A group of parameters with settings of its own; settings left out are the optimiser's.
 struct SGDGroup {
   ParameterList params = {};
   std::optional<double> lr = {};
@@ -41,28 +41,27 @@ struct SGDState {
   Tensor velocity = {};  // undefined before the parameter's first step
 };
 
-// What GroupedOptimizer asks for.
+// The functions that GroupedOptimizer requires.
 void check_options(const char* optimizer, const SGDOptions& options);
 void list_state(StateDict& dict, const std::string& prefix, const SGDState& state);
 SGDState read_state(detail::StateReader& reader, const std::string& prefix, const Tensor& parameter,
                     const SGDState& like);
 
-// Stochastic gradient descent, with momentum if that is asked for: with g the gradient plus
-// weight_decay times the parameter,
+// Stochastic gradient descent, with optional momentum. With g the gradient plus weight_decay times
+// the parameter, it is `parameter −= lr · g`, or with momentum
 //
 //   velocity = momentum · velocity + (1 − dampening) · g
 //   parameter −= lr · velocity
 //
-// where a parameter's first velocity is g, and nesterov steps by lr · (g + momentum · velocity);
-// and without momentum `parameter −= lr · g`. A host device runs one kernel a parameter, a GPU one
-// for many; a parameter without a gradient is left as it is. A sparse gradient changes only the
-// rows that it lists, unless there is momentum: then all rows go on moving, as they would with the
-// same gradient in a dense tensor.
+// where a parameter's first velocity is g, and nesterov steps by lr · (g + momentum · velocity). A
+// host device runs one kernel for each parameter, a GPU one for many. A parameter without a
+// gradient stays as it is. A sparse gradient changes only the rows that it lists, unless there is
+// momentum: then all rows move, as with the same gradient in a dense tensor.
 //
-// **Torch counterpart.** torch.optim.SGD, whose documentation is the source of the formulas.
+// **Torch counterpart.** torch.optim.SGD. The formulas are from its documentation.
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for
-// nesterov without momentum or with dampening, and, in a step, for a sparse gradient where there is
-// weight_decay; see Optimizer for the parameters.
+// nesterov without momentum or with dampening, and, in a step, for a sparse gradient with
+// weight_decay. See Optimizer for the parameters.
 // **Example.**
 //   optim::SGD sgd{model.parameters(), {.lr = 0.1, .momentum = 0.9}};
 //   optim::SGD groups{{{.params = parameters(net.body), .lr = 0.01},

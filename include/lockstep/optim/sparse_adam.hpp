@@ -24,7 +24,7 @@ struct SparseAdamOptions {
   double eps = 1e-8;
 };
 
-// Parameters with settings of their own; those left out are the optimiser's.
+// A group of parameters with settings of its own; settings left out are the optimiser's.
 struct SparseAdamGroup {
   ParameterList params = {};
   std::optional<double> lr = {};
@@ -32,22 +32,22 @@ struct SparseAdamGroup {
   std::optional<double> eps = {};
 };
 
-// What GroupedOptimizer asks for.
+// The function that GroupedOptimizer requires.
 void check_options(const char* optimizer, const SparseAdamOptions& options);
 
-// Adam for sparse gradients, the lazy way: a step changes only the rows that the gradient lists,
-// and their running means. With g such a row, in a parameter's step t = 1, 2, …
+// Lazy Adam for sparse gradients: a step changes only the rows that the gradient lists, and their
+// running means. With g such a row, in a parameter's step t = 1, 2, …
 //
 //   m = beta1 · m + (1 − beta1) · g
 //   v = beta2 · v + (1 − beta2) · g²
 //   row −= lr · √(1 − beta2^t) / (1 − beta1^t) · m / (√v + eps)
 //
-// t counts the parameter's steps, not the row's, and eps is added to the root of v itself: with
-// rows that are all used in each step this is Adam with another eps.
+// t counts the parameter's steps, not the row's, and eps is added to the root of v itself: if every
+// step uses all rows, this is Adam with another eps.
 //
 // **Torch counterpart.** torch.optim.SparseAdam.
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for a beta
-// that is not in [0, 1), and, in a step, for a dense gradient; see Optimizer for the parameters.
+// outside [0, 1), and, in a step, for a dense gradient. See Optimizer for the parameters.
 // **Example.** optim::SparseAdam adam{parameters(words), {.lr = 1e-3}};
 class SparseAdam : public GroupedOptimizer<SparseAdamOptions, SparseAdamGroup, AdamState> {
  public:

@@ -28,7 +28,7 @@ LOCKSTEP_INLINE double clip_grad_norm_(const ParameterList& parameters, double m
   const NoGradGuard guard;
   std::vector<Tensor> gradients;
   std::unordered_set<const detail::TensorImpl*> seen;  // tied parameters may have one gradient
-  std::vector<Tensor> squares;  // all are issued before the first is waited for
+  std::vector<Tensor> squares;  // all issued before the host waits for the first
   gradients.reserve(parameters.tensors().size());
   squares.reserve(parameters.tensors().size());
   for (const Tensor& parameter : parameters.tensors()) {

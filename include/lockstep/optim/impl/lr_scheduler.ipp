@@ -19,12 +19,12 @@
 
 namespace lockstep::detail {
 
-// The first group's has no number: it may be the only one.
+// The first group's name has no number: it may be the only one.
 inline std::string lr_name(const std::string& name, std::size_t group) {
   return group == 0 ? name : name + "." + std::to_string(group);
 }
 
-// The rate after `epoch` of a group that began with `base` and has `lr` now.
+// The rate after `epoch` of a group whose original rate is `base` and whose present one is `lr`.
 inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
                       std::int64_t epoch) {
   if (const auto* const several = schedule.target<optim::SequentialLR>()) {
@@ -42,7 +42,7 @@ inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
   if (const auto* const steps = schedule.target<optim::StepLR>()) {
     return (epoch + 1) % steps->step_size == 0 ? lr * steps->gamma : lr;
   }
-  // The other two are linear in the rate: two of its values give the r of LRScheduler's contract.
+  // The other two are linear in the rate, so two values give the r of LRScheduler's contract.
   const double offset = schedule(0, epoch);
   const double slope = schedule(1, epoch) - offset;
   return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
@@ -133,7 +133,7 @@ LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
   StateDict dict{detail::named_number("last_epoch", epoch_)};
   for (std::size_t group = 0; group < base_lrs_.size(); ++group) {
     dict.push_back(detail::named_number(detail::lr_name("base_lr", group), base_lrs_[group]));
-    // What all schedulers of the optimiser have made of it, in whatever order they are loaded.
+    // The result of all schedulers of the optimiser, in whatever order they are loaded.
     dict.push_back(detail::named_number(detail::lr_name("lr", group), optimizer_->lr(group)));
     dict.push_back(detail::named_number(detail::lr_name("last_lr", group), last_lrs_[group]));
   }

@@ -63,7 +63,7 @@ LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, std::size_t i, const Tenso
       !state.is_contiguous()) {
     state = detail::copy_as(state, parameter.options());
   }
-  state.record_stream(stream);  // whoever has a handle from state_dict knows no stream of a step
+  state.record_stream(stream);  // the last handle may be state_dict's, whose owner knows no stream
 }
 
 LOCKSTEP_INLINE std::span<const Tensor> Optimizer::parameters(std::size_t group) const {
@@ -112,7 +112,7 @@ LOCKSTEP_INLINE void Optimizer::append(const ParameterList& list, bool one_of_se
                       " is in group ", known->second, " already");
     if (added) chosen.push_back(i);
   }
-  // From here on only memory can be short, and only before the first change.
+  // From here on only allocations can fail, and only before the first change.
   std::vector<std::string> names = names_;
   for (const std::size_t i : chosen) names.push_back(list.names()[i]);
   ends_.reserve(group + 1);

@@ -82,7 +82,7 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
   } else {
     Tensor& kept = state(i).velocity;
     const bool first = !kept.defined();
-    Tensor made;  // kept at the end: whether there is one tells the first step from others
+    Tensor made;  // stored only at the end: an undefined velocity marks the first step
     Tensor& velocity = first ? made : kept;
     follow(velocity, i, parameter, stream);
     const double share = first ? 1 : 1 - options.dampening;

@@ -55,7 +55,7 @@ LOCKSTEP_INLINE void SparseAdam::step() {
         const double beta2 = of.betas.second;
         const double step_size =
             of.lr * std::sqrt(1 - std::pow(beta2, steps)) / (1 - std::pow(beta1, steps));
-        // Adam's kernel on the rows, which are taken out and put back.
+        // Adam's kernel on copies of the rows, which are then put back.
         const Tensor indices = gradient.indices();
         const Tensor rows = detail::rows_of(parameter, indices);
         const Tensor means = detail::rows_of(own.mean, indices);
