@@ -26,8 +26,8 @@
 
 namespace lockstep::data {
 
-// How samples of type T become a batch: `static Batch apply(std::vector<T>&& samples)`. To be
-// specialised for samples of other types than collate knows, or to make another batch of them.
+// Makes a batch of samples of type T, by `static Batch apply(std::vector<T>&& samples)`. Specialise
+// it for types that collate does not know, or for another batch.
 template <class T>
 struct Collate {};
 
@@ -41,7 +41,7 @@ auto collate_at(std::vector<T> samples, const nested::Path& path);
 template <class T>
 using BatchOf = decltype(collate_at(std::declval<std::vector<T>>(), nested::Path("")));
 
-// The batch of the children that `step` leads to.
+// The batch of the samples' children at `step`.
 template <class Child, class T, class Step>
 auto collate_child(std::vector<T>& samples, const Step& step, const nested::Path& path) {
   std::vector<Child> column;
@@ -50,7 +50,7 @@ auto collate_child(std::vector<T>& samples, const Step& step, const nested::Path
   return collate_at(std::move(column), path);
 }
 
-// Throws unless `state(sample)` (`what`, in the message) is the same for all samples.
+// Throws unless `state(sample)`, called `what` in the message, is the same for all samples.
 template <class T, class State>
 void check_alike(const std::vector<T>& samples, const nested::Path& path, const char* what,
                  State state) {
@@ -118,7 +118,7 @@ auto collate_children(std::vector<std::vector<T>>& samples, const nested::Path& 
   return batch;
 }
 
-// The batch of such maps, as yet without keys: it has their order, or their hashes.
+// A batch without keys yet for such maps, with their order or hash.
 template <class Key, class T, class Order, class Allocator>
 auto empty_batch(const std::map<Key, T, Order, Allocator>& sample) {
   return std::map<Key, BatchOf<T>, Order>(sample.key_comp());
@@ -168,15 +168,15 @@ auto collate_children(std::vector<std::variant<T...>>& samples, const nested::Pa
   return std::move(*batch);
 }
 
-// Whether the batch has n members, or is no plain struct: then its constructor says what it takes.
+// True if the batch has n members or is no plain struct, whose constructor then decides.
 template <class Batch, std::size_t n>
 inline constexpr bool has_as_many_members = true;
 template <class Batch, std::size_t n>
 requires lockstep::detail::is_reflectable<Batch>
 inline constexpr bool has_as_many_members<Batch, n> = lockstep::detail::member_count<Batch> == n;
 
-// The batches of the members: in the struct that T says, or in a T if they are of its members'
-// types (of tensors, for instance), otherwise in a tuple.
+// The batches of the members: in the struct that T names, or in a T if it can hold them (as
+// tensors, for instance), else in a tuple.
 template <class T>
 auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
@@ -232,26 +232,26 @@ auto collate_at(std::vector<T> samples, const nested::Path& path) {
 
 }  // namespace detail
 
-// Makes a batch of samples, element by element: tensors are stacked along a new first dimension,
-// numbers and enumerators become a vector (whole numbers, bool and enumerators i64, double f64,
-// float f32), strings a std::vector of them.
+// Makes a batch of samples, element by element. Tensors are stacked along a new first dimension;
+// numbers and enumerators become a 1-dimensional tensor (f64 for double, f32 for float, else i64);
+// strings become a std::vector.
 //
-// Pairs, tuples, arrays, vectors, maps, optionals and variants of these become the same of batches;
-// the samples must then have as many elements, the same keys, values in the same places and the
-// same alternatives. A plain struct whose members are all of a type that their batch has, too, such
-// as Tensor, becomes that struct; any other one a tuple of its members' batches, or a struct of
-// them that it names itself, with as many members in the same order:
+// Pairs, tuples, arrays, vectors, maps, optionals and variants become the same of batches; the
+// samples must agree in sizes, keys, presence of values and alternatives. A plain struct whose
+// members have the types of their batches, such as Tensor, becomes that struct. Any other struct
+// becomes a tuple of its members' batches, or a struct that it names itself, with as many members
+// in the same order:
 //
 //   struct Images { ls::Tensor pixels, labels; };
 //   struct Image { ls::Tensor pixels; std::int64_t label; using Batch = Images; };
 //
-// A specialisation of Collate says how samples of other types become a batch.
+// Specialise Collate for samples of other types.
 //
 // **Torch counterpart.** torch.utils.data.default_collate.
 // **Backward.** Not recorded.
-// **Threads and exceptions.** ShapeError, DtypeError or DeviceError for tensors that do not fit
-// each other, ValueError for samples that differ in structure and for a number that i64 cannot
-// hold, all naming the place in the batch and the samples; ValueError for no samples.
+// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError for tensors that do not
+// match, a ValueError for samples that differ in structure and for a number that i64 cannot hold;
+// each names the place in the batch and the samples. A ValueError for no samples.
 template <class T>
 auto collate(std::vector<T> samples) {
   check<ValueError>(!samples.empty(), "collate: there are no samples");

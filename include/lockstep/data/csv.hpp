@@ -21,14 +21,14 @@ namespace detail {
 class CsvRows;  // data/files/csv_rows.hpp
 }
 
-// What becomes of a missing value.
+// What a missing value is.
 enum class CsvMissing { error, nan };
 
 struct CsvOptions {
   char delimiter = ',';
   bool header = true;  // the first row has the columns' names
   CsvMissing missing = CsvMissing::error;
-  std::vector<std::string> missing_values{};  // more texts that stand for a missing value
+  std::vector<std::string> missing_values{};  // texts, besides "", of a missing value
 };
 
 // A column of a CSV file, by its number from 0 or by its name.
@@ -47,20 +47,19 @@ class CsvColumn {
   std::string name_;
 };
 
-// A CSV file in memory, whose columns become tensors as they are asked for.
+// A CSV file in memory, whose columns become tensors on request.
 //
-// Columns of numbers are f32 (or f64, i64, i32), rows × columns if several are asked for at once.
-// An empty field, or one of `missing_values`, is a missing value: a DataError or, if asked for,
-// NaN, which only f32 and f64 have. Empty lines are passed over, also in a file of one column.
-// Holds a handle: copies share the file's text.
+// Columns of numbers are f32, or f64, i64 or i32. An empty field, or one of `missing_values`, is a
+// missing value: a DataError or, on request, NaN, which only f32 and f64 have. Empty lines are
+// skipped, even in a file of one column. It is a handle: copies share the file's text.
 //
-// **Torch counterpart.** None; what pandas.read_csv is used for beside torch.
+// **Torch counterpart.** None; like pandas.read_csv.
 // **Devices and streams.** Tensors are on `cpu`.
 // **Threads and exceptions.** Any thread may read. A DataError that names file, line and column for
-// a field that is no number of the dtype asked for, and for a missing value, and one that names the
-// file for a file that is no such table; IndexError for a column that is not there, ValueError for
-// a name that two columns have, and for a delimiter that is a quote or a line end; DtypeError for
-// another dtype.
+// a field that is no number of the requested dtype, and for a missing value; one that names the
+// file for a file that is no such table. An IndexError for a column that does not exist, a
+// ValueError for a name that two columns have, and for a delimiter that is a quote or a line end, a
+// DtypeError for another dtype.
 // **Example.**
 //   const ls::data::CsvTable iris = ls::data::read_csv("iris.csv.gz");
 //   ls::data::TensorDataset dataset{iris.columns({"length", "width"}),
@@ -69,22 +68,22 @@ class CsvTable {
  public:
   explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {});
 
-  // Rows, without that of the names.
+  // The number of rows, without that of the names.
   std::int64_t size() const;
   std::int64_t column_count() const;
   // Empty if there is no row of names.
   const std::vector<std::string>& names() const { return names_; }
 
-  // A column as a vector.
+  // A column as a 1-dimensional tensor.
   Tensor column(const CsvColumn& column, Dtype dtype = Dtype::f32) const;
 
-  // Columns side by side, in the order given: (rows, columns).
+  // Columns in the given order, as a tensor (rows, columns).
   Tensor columns(const std::vector<CsvColumn>& columns, Dtype dtype = Dtype::f32) const;
 
   // All columns.
   Tensor columns(Dtype dtype = Dtype::f32) const;
 
-  // A column as text, without the quotes around it.
+  // A column as text, without enclosing quotes.
   std::vector<std::string> strings(const CsvColumn& column) const;
 
  private:
@@ -105,7 +104,7 @@ class CsvTable {
   std::vector<std::string> names_;
 };
 
-// The CSV file, plain or packed by gzip whatever its name; the file is read at once.
+// Reads a CSV file, plain or gzip-compressed whatever its name, at once.
 CsvTable read_csv(const std::filesystem::path& path, CsvOptions options = {});
 
 }  // namespace lockstep::data

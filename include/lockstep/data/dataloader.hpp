@@ -27,42 +27,40 @@ namespace lockstep::data {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
-  std::uint64_t seed = 0;            // of the shuffling and of random samples
-  bool drop_last = false;            // leave out the last batch if it is not full
-  std::int64_t num_workers = 0;      // threads that load; with 0 the caller loads itself
-  std::int64_t prefetch_factor = 2;  // batches that are loaded ahead, for each worker
-  bool pin_memory = false;           // batches on `cpu` lie in page-locked memory
+  std::uint64_t seed = 0;            // for shuffling and for random samples
+  bool drop_last = false;            // skip the last batch if it is not full
+  std::int64_t num_workers = 0;      // threads that load; 0: the caller loads
+  std::int64_t prefetch_factor = 2;  // batches to load ahead, for each worker
+  bool pin_memory = false;           // batches on `cpu` are in page-locked memory
 };
 
-// A dataset in batches: a range that can be gone over again and again.
+// Loads a dataset in batches: a range over which a program can loop any number of times.
 //
-// Each begin() starts a pass, an epoch, of its own. The samples of a pass and their order depend on
-// the sampler and the number of the epoch alone, with `shuffle` on the seed, too: the same on every
-// machine and with any number of workers, and with `shuffle` another one in each epoch. What is
-// random about the samples (RandomSampleDataset) depends on the same; a sample that a pass visits
-// twice is drawn anew.
+// Each begin() starts a new pass, an epoch. Its samples and their order depend only on the sampler
+// and the epoch's number, and with `shuffle`, which gives each epoch another order, on the seed:
+// they are the same on every machine and with any number of workers. The same holds for what is
+// random about samples (RandomSampleDataset); a sample that occurs twice in a pass is drawn anew.
 //
-// Batches are collated samples, or what the dataset's get_batch returns; with a `collate_fn`, what
-// that makes of a std::vector of the samples. The dataset is taken over; those of this library are
+// A batch is the collated samples, or the result of the dataset's get_batch, or of a `collate_fn`
+// that takes a std::vector of the samples. The loader owns its dataset; lockstep's datasets are
 // handles.
 //
-// With workers, batches are loaded ahead of the loop by threads that live as long as the pass: at
-// most num_workers × prefetch_factor of them behind the one that the loop has. Memory for so many
-// batches like the first is taken together with it, and used again from then on.
+// Workers, threads that live as long as the pass, load batches ahead of the loop: at most
+// num_workers × prefetch_factor beyond the current one. Memory for so many batches is reserved with
+// the first, and reused from then on.
 //
-// **Torch counterpart.** torch.utils.data.DataLoader; a worker is a thread and takes whichever
-// batch is next.
-// **Devices and streams.** Batches are where the dataset has them: read from files, on `cpu`.
+// **Torch counterpart.** torch.utils.data.DataLoader; workers are threads, and the next free one
+// takes the next batch.
+// **Devices and streams.** Batches are on the dataset's device; those read from files on `cpu`.
 // Workers use the streams that are current where the pass begins.
-// **Backward.** Not recorded, whatever the thread's mode.
-// **Threads and exceptions.** One pass belongs to one thread; its workers, or that thread itself,
-// call the dataset, its transforms and collate_fn, workers at the same time. An exception of theirs
-// leaves the begin() or ++ that would have given the batch; the pass is over then. It is as it was
-// thrown, but that a text of a type of lockstep/error.hpp or <stdexcept> goes on with the sample
-// that it comes from, or with the batch's samples if it comes of all. An iterator's end waits for
-// the batches that workers are loading at the time. Error if a worker cannot be started. ValueError
-// for options outside their range, and for a sampler together with shuffle; IndexError for a sample
-// of the sampler's that the dataset does not have.
+// **Backward.** Not recorded, whatever the thread's grad mode.
+// **Threads and exceptions.** A pass belongs to one thread. Its workers, or else that thread, call
+// the dataset, its transforms and collate_fn; workers do so concurrently. Their exceptions are
+// thrown by the begin() or ++ that would have given the batch, and end the pass. An exception of a
+// type in lockstep/error.hpp or <stdexcept> also names the sample, or the batch's samples.
+// Destroying an iterator waits for the batches that workers are loading. An Error if a worker
+// cannot be started, a ValueError for options outside their range and for a sampler together with
+// shuffle, an IndexError for a sample from the sampler that the dataset does not have.
 // **Example.**
 //   ls::data::DataLoader loader{dataset, {.batch_size = 64, .shuffle = true, .num_workers = 4}};
 //   for (auto [images, labels] : loader) train(images, labels);
@@ -73,7 +71,7 @@ class DataLoader {
  public:
   using Batch = detail::LoadedBatch<D, CollateFn>;
 
-  // One pass. Its loader must outlive it and stay where it is.
+  // One pass. Its loader must outlive it and must not be moved.
   using Iterator = detail::PassIterator<Batch, Pass>;
 
   explicit DataLoader(D dataset, DataLoaderOptions options = {}, CollateFn collate_fn = {})
@@ -90,7 +88,7 @@ class DataLoader {
                       "DataLoader: sampler option is mutually exclusive with shuffle");
   }
 
-  // Starts the next epoch; the same one again if the last call has thrown.
+  // Starts the next epoch; the same one again if the last call threw.
   Iterator begin() {
     Iterator first(std::make_unique<Pass>(*this, epoch_));
     ++epoch_;
@@ -101,7 +99,7 @@ class DataLoader {
   // The number of batches in a pass.
   std::int64_t size() const { return batches_of(sampler_.count(dataset_size(), epoch_)); }
 
-  // The epoch that the next begin() starts, from 0. Setting it resumes training that was stopped.
+  // The epoch that the next begin() starts, from 0. Set it to resume training.
   std::uint64_t epoch() const { return epoch_; }
   void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
 
@@ -109,8 +107,8 @@ class DataLoader {
   const DataLoaderOptions& options() const { return options_; }
 
  private:
-  // What an iterator and its workers share: stays in its place, and is not changed while they run,
-  // but for `next`, which is the iterator's.
+  // What an iterator and its workers share. It neither moves nor changes while they run, except for
+  // `next`, which is the iterator's.
   struct Pass {
     Pass(const DataLoader& loader_, std::uint64_t epoch)
         : loader(loader_),
@@ -156,12 +154,12 @@ class DataLoader {
 
     const DataLoader& loader;
     const std::vector<std::int64_t> order;
-    std::vector<std::uint64_t> seeds;  // one for each sample of `order`, if they are random
+    std::vector<std::uint64_t> seeds;  // one for each sample of `order`, if samples are random
     const std::size_t batches;
     const bool pin_memory = loader.options_.pin_memory || lockstep::detail::pin_memory_wanted();
     std::size_t ahead = 0;
     std::size_t next = 0;
-    std::optional<detail::BatchWorkers<Batch>> workers;  // last: ends before what it uses
+    std::optional<detail::BatchWorkers<Batch>> workers;  // last: destroyed before what it uses
   };
 
   DataLoader(D dataset, detail::AnySampler sampler, const DataLoaderOptions& options,

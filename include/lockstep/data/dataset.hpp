@@ -15,23 +15,23 @@
 
 namespace lockstep::data {
 
-// Samples that have something random about them: `get(i, generator)` draws it from that generator
-// alone. A DataLoader seeds it by its own seed, the epoch and the number of the sample, so a sample
-// comes out the same whoever loads it.
+// Samples with something random about them, which `get(i, generator)` draws from that generator
+// alone. A DataLoader seeds it from its own seed, the epoch and the sample's number, so a sample
+// does not depend on who loads it.
 template <class D>
 concept RandomSampleDataset = requires(const D& dataset, std::int64_t index, Generator& generator) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
   dataset.get(index, generator);
 };
 
-// Samples that can be had one by one, in any order: `get(i)` is sample i of size().
+// Samples that can be read one by one, in any order: `get(i)` returns sample i of size().
 template <class D>
 concept SampleDataset = RandomSampleDataset<D> || requires(const D& dataset, std::int64_t index) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
   dataset.get(index);
 };
 
-// Samples that can be had as a whole batch, which is faster: `get_batch(indices)` returns what
+// Samples that can be read as a whole batch, which is faster: `get_batch(indices)` returns what
 // collating the samples of these indices would.
 template <class D>
 concept BatchDataset = requires(const D& dataset, std::span<const std::int64_t> indices) {
@@ -39,7 +39,7 @@ concept BatchDataset = requires(const D& dataset, std::span<const std::int64_t> 
   dataset.get_batch(indices);
 };
 
-// What a DataLoader reads. Its worker threads call these functions at the same time.
+// What a DataLoader reads. Its worker threads call these functions concurrently.
 //
 // **Torch counterpart.** torch.utils.data.Dataset with __len__, __getitem__ and __getitems__.
 template <class D>
@@ -47,7 +47,7 @@ concept Dataset = SampleDataset<D> || BatchDataset<D>;
 
 namespace detail {
 
-// Sample `index`, with what is random about it, if anything is, from the generator.
+// Sample `index`; what is random about it comes from the generator.
 template <SampleDataset D>
 auto get_sample(const D& dataset, std::int64_t index, Generator& generator) {
   if constexpr (RandomSampleDataset<D>) {
@@ -62,13 +62,14 @@ using SampleOf = decltype(get_sample(std::declval<const D&>(), 0, std::declval<G
 
 }  // namespace detail
 
-// Tensors of equally many rows; sample i is row i of each. Holds handles: copies share the data.
+// Tensors with equally many rows; sample i is row i of each. It holds handles: copies share the
+// data.
 //
 // **Torch counterpart.** torch.utils.data.TensorDataset.
-// **Devices and streams.** Samples and batches are where the tensors are.
+// **Devices and streams.** Samples and batches are on the tensors' devices.
 // **Backward.** Not recorded.
-// **Threads and exceptions.** ShapeError for a tensor without dimensions, and for rows that differ
-// in number, with both shapes; IndexError for a sample that is not there.
+// **Threads and exceptions.** A ShapeError for a tensor without dimensions, and, with both shapes,
+// for different numbers of rows; an IndexError for a sample that does not exist.
 // **Example.**
 //   ls::data::TensorDataset points{inputs, targets};
 //   auto [input, target] = points.get(7);
@@ -92,7 +93,7 @@ class TensorDataset {
 
   std::int64_t size() const { return tensors_[0].size(0); }
 
-  // Views: to change a sample is to change the dataset.
+  // Views: changing a sample changes the dataset.
   std::array<Tensor, count> get(std::int64_t index) const {
     return map([index](const Tensor& tensor) { return detail::row_of(tensor, index); });
   }

@@ -12,22 +12,20 @@ namespace lockstep::data {
 struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // the same in all ranks
-  bool drop_last = false;  // leave out samples rather than repeat some
+  bool drop_last = false;  // skip samples rather than repeat some
 };
 
-// The samples of one rank of `num_replicas` that share a dataset: in each epoch every sample goes
-// to exactly one of them, and all get equally many.
+// The samples of one of `num_replicas` ranks that share a dataset: in each epoch every sample goes
+// to exactly one rank, and all ranks get equally many.
 //
-// Where the samples cannot be divided evenly, the first ones of the epoch's order are given out
-// once more until they can or, with drop_last, the last ones are left out. The order is the same in
-// all ranks, with `shuffle` another one in each epoch, and independent of their number; rank r gets
-// each num_replicas-th sample of it, from the r-th on. The epoch is the loader's, so there is none
-// to set here; loaders in all ranks have to be at the same one.
+// If the samples do not divide evenly, the first ones of the epoch's order are repeated or, with
+// drop_last, the last ones are skipped. Rank r gets every num_replicas-th sample of the order, from
+// the r-th on. The order is the same in all ranks and does not depend on their number; with
+// `shuffle` each epoch has another. The epoch is the loader's, and must be the same in all ranks.
 //
-// **Torch counterpart.** torch.utils.data.DistributedSampler, with set_epoch done by the loader;
-// the orders differ.
-// **Threads and exceptions.** ValueError for a number of replicas below 1 and for a rank that is
-// not one of them.
+// **Torch counterpart.** torch.utils.data.DistributedSampler, with other orders; the loader does
+// what set_epoch does.
+// **Threads and exceptions.** A ValueError for fewer than one replica and for a rank out of range.
 // **Example.**
 //   ls::data::DistributedSampler share(group.size(), group.rank());
 //   ls::data::DataLoader loader{dataset, share, {.batch_size = 64}};

@@ -14,7 +14,7 @@
 
 namespace lockstep::data {
 
-// Where Debian's package dataset-fashion-mnist puts its files.
+// The directory of Debian's package dataset-fashion-mnist.
 inline constexpr const char* kFashionMnistDirectory = "/usr/share/datasets/fashion-mnist";
 
 // A pixel of brightness 0 to 255 becomes (brightness / 255 − mean) / deviation.
@@ -24,19 +24,19 @@ struct FashionMnistOptions {
   Dtype dtype = Dtype::f32;
 };
 
-// Fashion-MNIST: 60,000 images of clothing to train with and 10,000 to test with, 28 × 28 grey
-// pixels each, of 10 classes.
+// Fashion-MNIST: 60,000 images of clothing for training and 10,000 for testing, of 28 × 28 grey
+// pixels and 10 classes.
 //
-// A sample is {image (1, 28, 28), label ()}, a batch {images (N, 1, 28, 28), labels (N)}: images of
-// the dtype asked for, labels i64. The pixels are kept as the bytes they are in the file, a quarter
-// of f32, and converted batch by batch. Holds handles: copies share the data.
+// A sample is {image (1, 28, 28), label ()}, a batch {images (N, 1, 28, 28), labels (N)}, with
+// images of the requested dtype and labels of i64. Pixels are stored as bytes and converted batch
+// by batch. It holds handles: copies share the data.
 //
 // **Torch counterpart.** torchvision.datasets.FashionMNIST with ToTensor and Normalize.
 // **Devices and streams.** Everything is on `cpu`.
-// **Threads and exceptions.** Any thread may read. DataError for a file that is missing, damaged,
-// of another shape or dtype than expected, or has a label that is no class (with its row), and for
-// images and labels of different counts (with both files); DtypeError for a dtype other than f32
-// and f64; ValueError for a deviation of 0.
+// **Threads and exceptions.** Any thread may read. A DataError for a file that is missing, damaged,
+// of an unexpected shape or dtype, or has a label that is no class (with its row), and for
+// different numbers of images and labels (with both files); a DtypeError for a dtype other than f32
+// and f64; a ValueError for a deviation of 0.
 class FashionMnist {
  public:
   static constexpr std::int64_t kClasses = 10;
@@ -64,7 +64,7 @@ class FashionMnist {
 
 namespace detail {
 
-// The file of this name in `directory`, packed (NAME.gz) or plain (NAME).
+// The file of this name in `directory`, compressed (NAME.gz) or plain (NAME).
 std::filesystem::path find_data_file(const std::filesystem::path& directory,
                                      const std::string& name);
 

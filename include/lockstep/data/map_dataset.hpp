@@ -11,17 +11,17 @@
 
 namespace lockstep::data {
 
-// The samples of a dataset, each passed through `transform` on its way.
+// The samples of a dataset, each passed through `transform`.
 //
-// The transform takes a sample and may take a Generator& behind it, from which it then draws all
-// that is random: what comes out is the same with any number of workers, another one in each epoch.
-// (What default_generator() gives depends on the order in which workers draw from it.) A MapDataset
-// may be mapped in turn; both transforms then draw from the same generator, one after the other.
+// The transform takes a sample and, optionally, a Generator&, from which it then draws everything
+// random: the result is the same with any number of workers, and differs in each epoch. (Numbers
+// from default_generator() would depend on the order in which workers draw.) A MapDataset may be
+// mapped in turn; both transforms then draw from the same generator, one after the other.
 //
 // **Torch counterpart.** torch::data::datasets::MapDataset; the `transform` of torchvision's
 // datasets.
-// **Threads and exceptions.** The transform is called by several threads at once if the loader has
-// several workers. What it throws is thrown to the loop, at the batch that it belongs to.
+// **Threads and exceptions.** With several workers the transform is called concurrently. Its
+// exceptions are thrown to the loop, at their batch.
 // **Example.**
 //   ls::data::MapDataset flipped{images, [](std::array<ls::Tensor, 2> sample, ls::Generator& g) {
 //     if (g.uniform() < 0.5) sample[0] = flip(sample[0]);

@@ -27,13 +27,13 @@
 namespace lockstep::data {
 
 struct PrefetchOptions {
-  std::int64_t depth = 2;      // so many batches ahead of the one in use, at the most
-  std::int64_t dim = 0;        // along which batches are divided
-  Split split = Split::chunk;  // and how: as the model's options say
+  std::int64_t depth = 2;      // the most batches ahead of the one in use
+  std::int64_t dim = 0;        // the dimension along which batches are divided
+  Split split = Split::chunk;  // how they are divided: as the model's options say
 };
 
-// The batches of a loader, each on its way to the devices while the ones before it are in use: what
-// `prefetch` returns.
+// What `prefetch` returns: the batches of a loader, each copied to the devices while those before
+// it are in use.
 template <class Loader, class Placement>
 class Prefetch {
   class Arrival;
@@ -52,7 +52,7 @@ class Prefetch {
                       options.depth);
   }
 
-  // One pass. The range must outlive it and stay where it is.
+  // One pass. The range must outlive it and must not be moved.
   using Iterator = detail::PassIterator<Placed, Arrival>;
 
   // Starts a pass of the loader.
@@ -66,8 +66,8 @@ class Prefetch {
   { return std::as_const(loader_).size(); }
 
  private:
-  // The taker's side of a pass: starts the thread that loads, and lets the taker's streams wait for
-  // each batch.
+  // The consumer's side of a pass: starts the thread that loads, and makes the consumer's streams
+  // wait for each batch.
   class Arrival {
    public:
     explicit Arrival(Prefetch& range) : devices_(range.devices_) {
@@ -111,34 +111,33 @@ class Prefetch {
   std::size_t depth_;
 };
 
-// Goes over a loader with the next batches on their way: while a step computes on one batch, a
-// thread loads those after it, and the devices' copy streams bring each device its part.
+// Loops over a loader with batches prefetched: while a step computes on one batch, a thread loads
+// those after it, and the devices' copy streams bring each device its part.
 //
-// `loader` is a range of batches, such as a DataLoader: used where it is, or taken over if it is a
+// `loader` is a range of batches, such as a DataLoader; it is referred to, or owned if it is a
 // temporary. Each begin() starts a pass of it. At most `depth` batches are ahead of the one in use,
-// the one being loaded included, and memory is taken for as many. The loader's side holds one more
-// batch than the loader by itself would: the one that is being copied. A batch gives up its memory
-// when the next one is asked for, unless someone still has a handle on it.
+// including the one being loaded, and memory is reserved for them. The loader's side holds one
+// batch more than the loader alone would: the one being copied. A batch frees its memory when the
+// next one is requested, unless a handle on it remains.
 //
-// A batch that is a pair, tuple or array comes with each element as a Scattered of its own, all
-// divided by one plan; any other comes as one Scattered. DataParallel, DataParallelModel and the
-// criterion take those as they are. There are fewer parts than devices where the rows do not
-// suffice. `whole<i>(device)` asks for element i undivided on one device.
+// In a batch that is a pair, tuple or array each element becomes a Scattered, all divided by one
+// plan; any other batch becomes one Scattered. DataParallel, DataParallelModel and the criterion
+// take these directly. There are fewer parts than devices if there are not enough rows.
+// `whole<i>(device)` asks for element i undivided on one device.
 //
 // **Torch counterpart.** None; DataLoader(pin_memory=True) with .to(device, non_blocking=True).
-// **Devices and streams.** Copied on the devices' copy streams; the taker's current streams wait
-// for the events behind the copies, and the parts are recorded on them. The taker is blocked only
-// while no batch has been loaded. What the loader itself does on these devices goes to their copy
-// streams, after what the taker's streams held when the pass began. Where a device is a GPU, what
-// the loader makes on `cpu`, in the thread that goes over it, is page-locked.
+// **Devices and streams.** The devices' copy streams copy; the consumer's current streams wait for
+// events after the copies, and the parts are recorded on them. The consumer is blocked only while
+// no batch is loaded. The loader's own work on these devices goes to their copy streams, after the
+// work that the consumer's streams had when the pass began. If a device is a GPU, what the loader
+// makes on `cpu`, in the thread that runs it, is page-locked.
 // **Backward.** Not recorded.
-// **Threads and exceptions.** A thread for each pass goes over the loader, which no other thread
-// uses until the first batch is there, with the state of the thread that began the pass; it ends
-// with the pass, within the step of the iterator that finds no more, or with its iterator, whose
-// destructor waits for the batch that is being loaded. An exception of the loader or of a copy is
-// thrown by the step of the iterator that would have given that batch, and ends the pass.
-// ValueError for a depth below 1 and without devices, DeviceError for a device that does not exist,
-// at once.
+// **Threads and exceptions.** Each pass has a thread that runs the loader, with the state of the
+// thread that began the pass. No other thread may use the loader until the first batch is there.
+// The thread ends with the pass or with its iterator, whose destructor waits for the batch being
+// loaded. An exception of the loader or of a copy is thrown by the iterator's step that would have
+// given that batch, and ends the pass. A ValueError at once for a depth below 1 and for no devices,
+// a DeviceError for a device that does not exist.
 // **Example.**
 //   for (auto [images, labels] : ls::data::prefetch(loader, model.devices())) {
 //     criterion(model(images), labels).backward();
@@ -159,8 +158,8 @@ auto prefetch(Loader&& loader, std::vector<Device> devices, const Whole<first>& 
                   elements...);
 }
 
-// For one device: the batches as they are, with their tensors there. (A device in braces is a list
-// of one, whose batches are Scattered.)
+// For one device: the batches undivided, with their tensors on it. (A device in braces is a list of
+// one, whose batches are Scattered.)
 template <class Loader, std::convertible_to<Device> To>
 auto prefetch(Loader&& loader, const To& device, const PrefetchOptions& options = {}) {
   return Prefetch<Loader, detail::OnOneDevice>(std::forward<Loader>(loader),

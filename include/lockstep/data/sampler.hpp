@@ -13,11 +13,11 @@
 
 namespace lockstep::data {
 
-// Says which samples a pass over a dataset visits, and in what order.
+// Decides which samples a pass over a dataset visits, and in what order.
 //
-// `indices(size, epoch)` depends on nothing else, so every process and thread gets the same. A
-// sampler that does not draw as many samples as the dataset has may say how many it draws:
-// `count(size)`; without it they are drawn to be counted.
+// `indices(size, epoch)` depends on its arguments alone, so every process and thread gets the same.
+// A sampler may also say how many samples it draws, by `count(size)`; otherwise they are drawn to
+// be counted.
 //
 // **Torch counterpart.** torch.utils.data.Sampler.
 template <class S>
@@ -33,8 +33,7 @@ concept CountingSampler = Sampler<S> && requires(const S& sampler, std::int64_t 
 
 namespace detail {
 
-// A seed for what happens at `place` of the sequence that `seed` began: neighbours in either have
-// nothing in common.
+// A seed for `place` of the sequence that `seed` began, unrelated to those of its neighbours.
 inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
   const auto spread = [](std::uint64_t value) {
     return lockstep::detail::mix_bits(value + lockstep::detail::kGoldenGamma);
@@ -42,7 +41,7 @@ inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
   return spread(spread(seed) ^ place);
 }
 
-// A list with room for so many indices. A ValueError for a number of them that no list has.
+// A list of `count` indices. A ValueError for a count that no list can have.
 inline std::vector<std::int64_t> list_of(std::int64_t count) {
   check<ValueError>(
       count >= 0 && static_cast<std::size_t>(count) <= std::vector<std::int64_t>().max_size(),
@@ -50,7 +49,7 @@ inline std::vector<std::int64_t> list_of(std::int64_t count) {
   return std::vector<std::int64_t>(static_cast<std::size_t>(count));
 }
 
-// The values in the random order of an epoch, by Fisher and Yates' method.
+// The values in an epoch's random order, by Fisher and Yates' method.
 inline std::vector<std::int64_t> shuffled(std::vector<std::int64_t> values, std::uint64_t seed,
                                           std::uint64_t epoch) {
   Generator generator(spread_seed(seed, epoch));
@@ -75,8 +74,8 @@ struct SequentialSampler {
   }
 };
 
-// Every sample once, in an order that is drawn anew for each epoch. The same seed gives the same
-// orders on every machine.
+// Every sample once, in a new random order for each epoch. The same seed gives the same orders on
+// every machine.
 //
 // **Torch counterpart.** torch.utils.data.RandomSampler; the orders differ.
 class RandomSampler {
@@ -93,8 +92,8 @@ class RandomSampler {
   std::uint64_t seed_;
 };
 
-// The samples given, each once, in an order that is drawn anew for each epoch: for a part of a
-// dataset, such as what is left of it for training when some is set aside.
+// Each of the given samples once, in a new random order for each epoch: for a part of a dataset,
+// such as a training part.
 //
 // **Torch counterpart.** torch.utils.data.SubsetRandomSampler; the orders differ.
 class SubsetRandomSampler {

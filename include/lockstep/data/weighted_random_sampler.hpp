@@ -9,16 +9,16 @@
 
 namespace lockstep::data {
 
-// Draws `num_samples` samples in each epoch, sample i with a probability in proportion to
-// weights[i]: to see the samples of a rare class as often as those of the others, for instance.
+// Draws `num_samples` samples in each epoch, sample i with a probability proportional to
+// weights[i]: for example to see a rare class as often as the others.
 //
-// With replacement each draw is independent of the others, so that a sample may come many times.
-// Without it a sample comes once at most, and each draw is among those that are left.
+// With replacement draws are independent, and a sample may come many times. Without it a sample
+// comes at most once, and each draw is among those left.
 //
 // **Torch counterpart.** torch.utils.data.WeightedRandomSampler; the orders differ.
-// **Threads and exceptions.** ValueError for fewer than one sample, for a weight that is negative
-// or not finite, for weights of which too few are above 0, and, when drawn from, for a dataset of
-// another size than there are weights.
+// **Threads and exceptions.** A ValueError for fewer than one sample, for a weight that is negative
+// or not finite, for too few weights above 0, and, in `indices`, for a dataset whose size is not
+// the number of weights.
 // **Example.**
 //   ls::data::WeightedRandomSampler even(weights, dataset.size());
 //   ls::data::DataLoader loader{dataset, even, {.batch_size = 64}};
@@ -32,12 +32,12 @@ class WeightedRandomSampler {
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
 
  private:
-  // The sample where the sum of the weights up to it first exceeds a random part of the whole sum;
-  // never one of weight 0, with which the sum does not grow.
+  // Draws the samples at which the cumulative sum of weights first exceeds a random part of the
+  // whole sum; never one of weight 0, at which the sum does not grow.
   std::vector<std::int64_t> draw(Generator& generator) const;
 
-  // The smallest of exponentially distributed times whose rates are the weights come in the order
-  // of draws without replacement (Efraimidis and Spirakis, 2006).
+  // Draws the samples with the smallest exponentially distributed times whose rates are the
+  // weights: their order is that of draws without replacement (Efraimidis and Spirakis, 2006).
   std::vector<std::int64_t> draw_without_replacement(Generator& generator) const;
 
   std::vector<double> weights_;

@@ -15,14 +15,15 @@
 
 namespace lockstep::data::detail {
 
-// The text of a CSV file (RFC 4180), and where the fields of its rows are in it.
+// The text of a CSV file (RFC 4180), and the places of its fields.
 //
-// Rows end with \n or \r\n; empty lines are passed over, and so is a byte order mark. A field that
-// begins with a quote ends with one, may have delimiters and line ends in between, and two quotes
-// for each one of its own.
+// Rows end with
+// or \r
+// ; empty lines and a byte order mark are skipped. A field that begins with a quote ends with one,
+// may contain delimiters and line ends, and has two quotes for each one of its own.
 //
 // **Threads and exceptions.** Any thread may read. A DataError that names the file and the line for
-// rows of different lengths and for quotes and carriage returns where none may be.
+// rows of different lengths and for misplaced quotes and carriage returns.
 class CsvRows {
  public:
   CsvRows(std::filesystem::path path, char delimiter)
@@ -35,7 +36,7 @@ class CsvRows {
   // Fields of each row; 0 if there are no rows.
   std::size_t columns() const { return columns_; }
 
-  // The field without the quotes around it; quotes inside are still two each.
+  // The field without its enclosing quotes; quotes inside are still doubled.
   std::string_view unquoted(std::size_t row, std::size_t column) const {
     const std::size_t first = begin_of(row, column);
     const std::size_t end = column + 1 < columns_ ? begin_of(row, column + 1) - 1 : rows_[row].end;
@@ -109,7 +110,7 @@ class CsvRows {
       }
     }
 
-    // Goes to the end of the field that begins here; true if another one follows.
+    // Moves to the end of the field that begins here; true if another one follows.
     bool scan_field() {
       rows_.begins_.push_back(at_);
       if (at_ < text_.size() && text_[at_] == '"') {

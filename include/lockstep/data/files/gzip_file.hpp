@@ -20,48 +20,46 @@
 
 namespace lockstep::data {
 
-// A file read from its beginning to its end, unpacked on the way if it is gzip's, whatever its
-// name.
+// A file read from beginning to end, decompressed on the way if it is gzip's, whatever its name.
 //
-// Several gzip streams one after another are one; bytes behind the last that are no such stream are
-// ignored, as zlib does.
+// Concatenated gzip streams count as one; other bytes after the last are ignored, as zlib does.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
-// file and, once it is open, says at which byte of the unpacked stream it was; for a damaged stream
-// with zlib's words.
+// file and, once it is open, the byte of the decompressed stream; for a damaged stream with zlib's
+// words.
 class GzipFile {
  public:
   explicit GzipFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
-  // How many unpacked bytes have been read.
+  // The number of decompressed bytes read so far.
   std::uint64_t position() const { return position_; }
 
-  // Fills `out`, which the file must have enough bytes for.
+  // Fills `out`; throws if the file has too few bytes.
   void read(std::span<std::byte> out) { read(out, position_ + out.size()); }
 
-  // The next `count` bytes. Memory is taken as they come, so a count out of a damaged header costs
-  // no more than twice what the file really holds.
+  // Reads the next `count` bytes. Memory grows as they come, so a count from a damaged header costs
+  // at most twice what the file really holds.
   std::vector<std::byte> read(std::uint64_t count);
 
-  // All bytes that are left, after which gzip's checksum has held.
+  // Reads all bytes that are left, and checks gzip's checksum.
   std::string read_rest();
 
   // Throws unless everything has been read and gzip's checksum holds.
   void expect_end();
 
  private:
-  static constexpr std::uint64_t kUnknown = UINT64_MAX;  // where the file should end
+  static constexpr std::uint64_t kUnknown = UINT64_MAX;  // an unknown expected end
 
   struct Close {
     void operator()(gzFile file) const { gzclose_r(file); }
   };
 
-  // `end` is the byte up to which the file is needed, for the message.
+  // `end`, for messages, is the byte up to which the file is needed.
   void read(std::span<std::byte> out, std::uint64_t end);
 
-  // Fills `out` as far as the file goes and returns how far that is. Small steps: where a stream is
-  // damaged, zlib gives nothing of the step.
+  // Fills `out` as far as the file goes and returns how far that is. It reads in small steps, since
+  // zlib returns nothing of a step that meets damage.
   std::size_t read_some(std::span<std::byte> out, std::uint64_t end);
 
   [[noreturn]] void fail_truncated(std::uint64_t end, const char* text) const;
@@ -78,8 +76,8 @@ class GzipFile {
 
 namespace detail {
 
-// A tensor of the elements that are left in the file, as a header gives their dtype and shape;
-// `big_endian` if the highest byte of each comes first. A bool of any byte but 0 is true.
+// Reads the rest of the file as a tensor of this dtype and shape. `big_endian` means that each
+// element's highest byte comes first. A bool of any byte but 0 is true.
 Tensor read_elements(GzipFile& file, Dtype dtype, const Shape& shape, bool big_endian);
 
 }  // namespace detail

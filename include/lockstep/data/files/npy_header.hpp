@@ -16,8 +16,8 @@
 
 namespace lockstep::data::detail {
 
-// What the header of a .npy file says: "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3),
-// }", a literal of Python's.
+// The header of a .npy file, a Python literal: "{'descr': '<f4', 'fortran_order': False, 'shape':
+// (2, 3), }".
 struct NpyHeader {
   Dtype dtype = Dtype::f32;
   bool big_endian = false;
@@ -25,8 +25,8 @@ struct NpyHeader {
   Shape shape;
 };
 
-// NumPy's names of the dtypes. NumPy has no bf16: packages that add one call it V2, two bytes of
-// something.
+// NumPy's names of the dtypes. NumPy has no bf16; packages that add one call it V2, two bytes of
+// anything.
 inline constexpr std::array<std::pair<std::string_view, Dtype>, 8> kNpyDtypes{{
     {"f4", Dtype::f32},
     {"f8", Dtype::f64},
@@ -38,8 +38,8 @@ inline constexpr std::array<std::pair<std::string_view, Dtype>, 8> kNpyDtypes{{
     {"b1", Dtype::boolean},
 }};
 
-// Reads the literal. `name` is the file's, for errors: a DataError unless the text is such a header
-// of a dtype and shape that tensors can have.
+// Parses the literal. A DataError, which names the file, `name`, unless the text is such a header
+// with a dtype and shape that tensors can have.
 class NpyHeaderParser {
  public:
   NpyHeaderParser(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -157,7 +157,7 @@ class NpyHeaderParser {
   std::size_t at_ = 0;
 };
 
-// The literal as NumPy writes it, up to and without the blanks at its end.
+// The literal as NumPy writes it, without the blanks at its end.
 inline std::string npy_header(Dtype dtype, const Shape& shape) {
   std::string_view type;
   for (const auto& [name, candidate] : kNpyDtypes) {

@@ -18,11 +18,11 @@ namespace lockstep::data::detail {
 // tensor[row], a view.
 Tensor row_of(const Tensor& tensor, std::int64_t row);
 
-// The rows named, in that order, as a new tensor on the same device.
+// The given rows, in that order, as a new tensor on the same device.
 Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows);
 
-// One or more tensors of one shape, dtype and device as the rows of a new one; if none is
-// defined, the result is not either. Errors name it by `where`.
+// Stacks tensors, at least one, of one shape, dtype and device as the rows of a new one; undefined
+// if all are undefined. Errors name it by `where`.
 template <class Where>
 Tensor stack_rows(std::span<const Tensor> tensors, const Where& where) {
   const Tensor& first = tensors[0];

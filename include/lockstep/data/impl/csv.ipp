@@ -36,14 +36,14 @@ inline std::string_view without_blanks(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
-// Reads the whole of `text` as a T; a plus sign is left out. What is too small for a T is 0, or as
-// near to 0 as a T can be.
+// Reads all of `text` as a T; a plus sign is allowed. A number too small for a T is 0, or the T
+// nearest to 0.
 template <class T>
 std::errc parse_number(std::string_view text, T& value) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool whole = stop == end && !text.ends_with(')');  // nan(1) is no number of a table
+  const bool whole = stop == end && !text.ends_with(')');  // not nan(1)
   if (!whole || error == std::errc::invalid_argument) return std::errc::invalid_argument;
   if (error == std::errc() || std::integral<T>) return error;
   // from_chars does not say whether it is too large or too small; a stream does.

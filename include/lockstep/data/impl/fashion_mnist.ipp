@@ -23,7 +23,7 @@ namespace lockstep::data::detail {
 LOCKSTEP_INLINE std::filesystem::path find_data_file(const std::filesystem::path& directory,
                                                      const std::string& name) {
   const std::filesystem::path packed = directory / (name + ".gz");
-  std::error_code ignored;  // a file that cannot be asked about is one that is not there
+  std::error_code ignored;  // a file whose status is unknown counts as missing
   if (std::filesystem::exists(packed, ignored)) return packed;
   if (std::filesystem::exists(directory / name, ignored)) return directory / name;
   const bool is_default = directory == std::filesystem::path(kFashionMnistDirectory);

@@ -35,8 +35,8 @@ inline Dtype idx_dtype(const GzipFile& file, unsigned code) {
 
 namespace lockstep::data {
 
-// A header is two zero bytes, one for the type, one for the number of dimensions, and their sizes
-// as 32 bits each. All numbers have their highest byte first.
+// A header is two zero bytes, one byte for the type, one for the number of dimensions, and their
+// sizes as 32-bit numbers. All numbers are big-endian.
 LOCKSTEP_INLINE Tensor read_idx(const std::filesystem::path& path) {
   GzipFile file(path);
   std::array<std::byte, 4> magic{};

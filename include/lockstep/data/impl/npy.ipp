@@ -50,7 +50,7 @@ inline NpyHeader read_npy_header(GzipFile& file) {
   return NpyHeaderParser(text, name).parse();
 }
 
-// The elements in row-major order, which the file has in column-major order.
+// The elements in row-major order, of a file in column-major order.
 inline Tensor from_fortran_order(const Tensor& stored) {
   Shape strides = stored.sizes();
   std::reverse(strides.begin(), strides.end());

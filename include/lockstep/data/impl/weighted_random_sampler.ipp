@@ -57,7 +57,7 @@ LOCKSTEP_INLINE std::vector<std::int64_t> WeightedRandomSampler::indices(
 LOCKSTEP_INLINE std::vector<std::int64_t> WeightedRandomSampler::draw(Generator& generator) const {
   std::vector<double> sums(weights_.size());
   double sum = 0;
-  std::size_t last = 0;  // with a weight above 0
+  std::size_t last = 0;  // the last sample with a weight above 0
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     if (weights_[i] > 0) last = i;
     sums[i] = sum += weights_[i];
@@ -76,7 +76,7 @@ LOCKSTEP_INLINE std::vector<std::int64_t> WeightedRandomSampler::draw_without_re
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const double time = -std::log(1.0 - generator.uniform());
     if (weights_[i] == 0) continue;
-    // Logarithms, since the quotient by a tiny weight is beyond what a double can hold.
+    // Logarithms, since a quotient by a tiny weight would overflow.
     times.emplace_back(std::log(time) - std::log(weights_[i]), static_cast<std::int64_t>(i));
   }
   const auto end = times.begin() + num_samples_;

@@ -12,8 +12,8 @@
 
 namespace lockstep::data::detail {
 
-// Holds a sampler of any type, and checks what it draws. Copies share the sampler, which is never
-// changed.
+// Holds a sampler of any type, and checks what it draws. Copies share the sampler, which never
+// changes.
 class AnySampler {
  public:
   template <Sampler S>
@@ -36,14 +36,14 @@ class AnySampler {
     return order;
   }
 
-  // How many indices `indices` returns.
+  // The number of indices that `indices` returns.
   std::int64_t count(std::int64_t size, std::uint64_t epoch) const {
     return count_ ? count_(size) : static_cast<std::int64_t>(indices_(size, epoch).size());
   }
 
  private:
   std::function<std::vector<std::int64_t>(std::int64_t size, std::uint64_t epoch)> indices_;
-  std::function<std::int64_t(std::int64_t size)> count_;  // empty: the sampler does not tell
+  std::function<std::int64_t(std::int64_t size)> count_;  // empty if the sampler has none
 };
 
 }  // namespace lockstep::data::detail

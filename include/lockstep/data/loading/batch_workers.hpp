@@ -23,22 +23,21 @@
 
 namespace lockstep::data::detail {
 
-// Loads the batches of one pass in threads of its own, ahead of the thread that takes them, and
-// hands them out in their order.
+// Loads the batches of one pass in threads of its own, ahead of the consumer, and returns them in
+// order.
 //
-// Whichever worker is free loads the next batch, but none more than `bound` batches after the last
-// one that was taken: that many are loaded or being loaded at any time. After a batch that could
-// not be loaded, or that is none, no further one is begun.
+// The next free worker loads the next batch, but at most `bound` batches after the last one taken.
+// After a batch that fails to load, or that is nothing, no further one is begun.
 //
-// Threads: `take` and the destructor are for one thread, the owner. The workers, named ls-loader-0
+// Threads: one thread, the owner, calls `take` and the destructor. The workers, named ls-loader-0
 // and so on, have the state (streams, autocast) of the thread that made them. They end when there
-// is nothing left to load; the destructor ends and joins them, after the batches that they are
-// loading just then. `Shared::mutex` guards all that the threads share and carries a batch from the
+// is nothing left to load; the destructor waits for the batches that they are loading and joins
+// them. `Shared::mutex` guards all that the threads share, and its release passes a batch from the
 // worker to the owner.
 template <class Batch>
 class BatchWorkers : lockstep::detail::NonCopyable {
  public:
-  // Called by several threads at once, if there are so many workers. Nothing ends the pass.
+  // Called by all workers concurrently. Returning nothing ends the pass.
   using Load = std::function<std::optional<Batch>(std::size_t batch)>;
 
   // `workers` and `bound` are at least 1 and at most `batches`.
@@ -54,16 +53,16 @@ class BatchWorkers : lockstep::detail::NonCopyable {
   }
   ~BatchWorkers() {
     if (lockstep::detail::forked()) {
-      // The workers are in the parent only: there is nobody to join, and the lock may be held for
-      // ever. The child gives up the memory instead.
+      // The workers exist in the parent only: there is nothing to join, and the mutex may be locked
+      // for ever, so the child leaks the memory.
       (void)shared_.release();
     } else {
       end();
     }
   }
 
-  // The next batch, as soon as it is loaded, of those that the constructor was told of; nothing if
-  // the pass has ended before. Throws what loading it threw, once, which ends the pass.
+  // Waits for the next batch and returns it; nothing after the last one. Throws the exception of
+  // loading it, once, which ends the pass.
   std::optional<Batch> take() {
     lockstep::detail::check_not_forked();
     std::unique_lock lock(shared_->mutex);
@@ -80,16 +79,16 @@ class BatchWorkers : lockstep::detail::NonCopyable {
   }
 
  private:
-  // Where a batch is handed over. While it is not ready it belongs to the worker that loads the
-  // batch, afterwards to the owner.
+  // Passes a batch from worker to owner. Until it is ready it belongs to the worker that loads the
+  // batch, then to the owner.
   struct Slot {
     std::optional<Batch> batch;
     std::exception_ptr error;
     bool ready = false;  // guarded by Shared::mutex
   };
 
-  // Batch b is handed over in slot b modulo their number: never in use by two, as no batch is begun
-  // before the one that had its slot is taken.
+  // Batch b uses slot b modulo their number. Two never share one, since no batch is begun before
+  // the one that had its slot is taken.
   struct Shared {
     Shared(Load function, std::size_t batches, std::size_t bound)
         : load(std::move(function)), end(batches), slots(bound) {}
@@ -98,9 +97,9 @@ class BatchWorkers : lockstep::detail::NonCopyable {
 
     const Load load;
     std::mutex mutex;
-    std::condition_variable room;    // tells the workers that they may load more, or are to end
+    std::condition_variable room;    // tells the workers that they may load more, or must end
     std::condition_variable loaded;  // tells the owner that a batch is ready
-    std::size_t begun = 0;           // guarded by mutex, as all below
+    std::size_t begun = 0;           // guarded by mutex, like all below
     std::size_t taken = 0;
     std::size_t end;  // no batch from here on is begun
     std::vector<Slot> slots;
@@ -134,7 +133,7 @@ class BatchWorkers : lockstep::detail::NonCopyable {
       lock.unlock();
       Slot& slot = shared.slot_of(batch);
       slot.error = lockstep::detail::thrown_by([&] {
-        if (!scope) scope.emplace(state);  // here, for what it throws is the batch's
+        if (!scope) scope.emplace(state);  // here, so that its exception is the batch's
         std::optional<Batch> loaded = shared.load(batch);
         if (loaded) slot.batch.emplace(std::move(*loaded));
       });

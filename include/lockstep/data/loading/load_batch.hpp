@@ -23,16 +23,16 @@
 #include <utility>
 #include <vector>
 
-// How a DataLoader makes one batch, in whichever thread.
+// How a DataLoader makes one batch, in any thread.
 namespace lockstep::data {
 
-// Stands for collate, or the dataset's own get_batch.
+// Means collate, or the dataset's own get_batch.
 struct DefaultCollate {};
 
 namespace detail {
 
-// The seeds of what is random about the samples of a pass, which are visited in `order`: they
-// depend on the loader's seed, the epoch, the sample, and how often it was visited before.
+// The seeds for what is random about the samples of a pass, which are visited in `order`. A seed
+// depends on the loader's seed, the epoch, the sample, and how often it was visited before.
 inline std::vector<std::uint64_t> sample_seeds(std::uint64_t seed, std::uint64_t epoch,
                                                std::span<const std::int64_t> order,
                                                std::int64_t samples) {
@@ -47,12 +47,12 @@ inline std::vector<std::uint64_t> sample_seeds(std::uint64_t seed, std::uint64_t
   return seeds;
 }
 
-// Throws what is being handled. If it is of a type of lockstep/error.hpp or <stdexcept>, and not of
-// one derived from these, it says behind its text `what`, and the first of these indices.
+// Rethrows the exception being handled. If its type is exactly one of lockstep/error.hpp's or
+// <stdexcept>'s, `what` and the first of these indices are appended to its text.
 [[noreturn]] void rethrow_naming(const char* what, std::span<const std::int64_t> indices);
 inline constexpr const char* kOfBatch = "the batch is of the dataset's samples";
 
-// The samples of these indices as one batch; seeds[i] is for the i-th of them.
+// The samples of these indices as one batch; seeds[i] is for the i-th one.
 template <class D, class CollateFn>
 auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
                 std::span<const std::uint64_t> seeds, const CollateFn& collate_fn) {
@@ -104,7 +104,8 @@ template <class D, class CollateFn>
 using LoadedBatch =
     decltype(load_batch(std::declval<const D&>(), {}, {}, std::declval<const CollateFn&>()));
 
-// The state of a thread while it loads a batch, in a worker or not: nothing is recorded.
+// The state of a thread while it loads a batch, in a worker or not. Nothing is recorded for
+// backward.
 struct LoadScope {
   explicit LoadScope(bool pin_memory) : pinned(pin_memory) {}
 
@@ -113,10 +114,10 @@ struct LoadScope {
   const PinMemoryGuard pinned;
 };
 
-// Has the allocators keep memory for `count` more batches, so that it is there whatever the order
-// in which threads take it and give it back: allocates that of their tensors and gives it back.
-// `for_each(add)` calls `add` with the leaves of a batch like them. Views of larger memory get
-// none. Where there is not so much memory, it does with less.
+// Makes the allocators keep memory for `count` more batches, whatever the order in which threads
+// take it and give it back, by allocating their tensors and freeing them. `for_each(add)` calls
+// `add` with the leaves of a batch like them. Views of larger memory are skipped. If memory runs
+// out, it reserves less.
 template <class ForEach>
 void reserve_memory(std::size_t count, const ForEach& for_each) {
   using lockstep::detail::Storage;

@@ -11,7 +11,7 @@
 
 namespace lockstep::data::detail {
 
-// The iterator of one pass: `take` of the Pass gives the next batch, and nothing after the last.
+// The iterator of one pass: the Pass's `take` returns the next batch, and nothing after the last.
 template <class Batch, class Pass>
 class PassIterator {
  public:
@@ -31,12 +31,12 @@ class PassIterator {
   void operator++(int) { advance(); }
 
   friend bool operator==(const PassIterator& iterator, std::default_sentinel_t) {
-    return !iterator.pass_ || !iterator.batch_;  // (no pass: moved from)
+    return !iterator.pass_ || !iterator.batch_;  // without a pass it was moved from
   }
 
  private:
-  // Gets the next batch if there is one; the one before is given up first, for its memory. Not
-  // inlined: g++ 12 would warn that the room for a batch is not initialised.
+  // Gets the next batch if there is one, after freeing the one before. Not inlined: g++ 12 would
+  // warn that the room for a batch is uninitialised.
   [[gnu::noinline]] void advance() {
     batch_.reset();
     if (!pass_) return;

@@ -19,17 +19,17 @@
 #include <utility>
 #include <vector>
 
-// One pass over a loader, as the thread of prefetch makes it.
+// One pass over a loader, run by prefetch's thread.
 namespace lockstep::data::detail {
 
-// A batch whose copies have been issued; they have ended once the events have happened.
+// A batch whose copies have been issued; they end when the events happen.
 template <class Placed>
 struct BatchInFlight {
   Placed batch;
   std::vector<Event> copied;  // one for each device
 };
 
-// The devices that have streams to copy on, each once.
+// The devices that have copy streams, each once.
 inline std::vector<Device> copied_to(const std::vector<Device>& devices) {
   std::vector<Device> targets;
   for (const Device device : devices) {
@@ -40,7 +40,7 @@ inline std::vector<Device> copied_to(const std::vector<Device>& devices) {
   return targets;
 }
 
-// `count`, but no more than the loader has batches, if it tells.
+// `count`, but at most the loader's number of batches, if it has size().
 template <class Loader>
 std::size_t at_most_all(const Loader& loader, std::size_t count) {
   if constexpr (requires { loader.size(); }) {
@@ -50,7 +50,7 @@ std::size_t at_most_all(const Loader& loader, std::size_t count) {
   }
 }
 
-// How many batches a loader loads ahead in threads of its own; 0 for one that has none.
+// The number of batches that a loader loads ahead in threads of its own; 0 without such threads.
 template <class Loader>
 std::size_t loaded_in_threads(const Loader& loader) {
   if constexpr (requires { loader.options().num_workers + loader.options().prefetch_factor; }) {
@@ -64,13 +64,12 @@ std::size_t loaded_in_threads(const Loader& loader) {
   }
 }
 
-// What the thread of a pass does: goes over the loader once, a batch at each call.
+// The work of a pass's thread: runs through the loader once, one batch a call.
 //
-// The memory of a batch can be used for another one when the devices have copied it. A loader that
-// loads in this thread does not wait for that: it loads its next batch meanwhile, into other
-// memory. Memory that is given up waits for all that the copy streams hold at that time, other
-// threads' work included, but not for longer than the next batch's copies: so room is made for one
-// batch more.
+// A batch's memory can be reused when the devices have copied it. A loader that loads in this
+// thread does not wait for that, but loads its next batch meanwhile, into other memory. Freed
+// memory waits for all that the copy streams have at that time, other threads' work included, but
+// no longer than for the next batch's copies; so one more batch's memory is reserved.
 template <class Loader, class Placement>
 class ReadAhead {
  public:
@@ -81,13 +80,13 @@ class ReadAhead {
             std::size_t depth)
       : loader_(loader), placement_(placement), devices_(devices), depth_(depth) {}
 
-  // The next batch, sent to the devices; nothing after the last one, when the pass keeps neither
-  // the loader's iterator nor a batch any more.
+  // Returns the next batch, sent to the devices; after the last one nothing, and then the pass
+  // keeps neither the loader's iterator nor a batch.
   std::optional<BatchInFlight<Placed>> operator()() {
     const LoadScope scope(
         std::any_of(devices_.begin(), devices_.end(), [](Device d) { return d.is_cuda(); }));
-    // All that this thread issues goes to the copy streams: nothing of it may lie in the way of the
-    // step that is computed meanwhile.
+    // All that this thread issues goes to the copy streams, so that it does not delay the step that
+    // is being computed.
     std::deque<StreamGuard> guards;
     for (const Device device : devices_) guards.emplace_back(copy_stream(device));
 
@@ -96,16 +95,16 @@ class ReadAhead {
       profile::name_thread("ls-prefetch");
       next_.emplace(std::begin(loader_));
       in_threads_ = loaded_in_threads(loader_);
-      reserved_ = at_most_all(loader_, depth_ - 1);  // others may use the loader soon
+      reserved_ = at_most_all(loader_, depth_ - 1);  // now: others may use the loader soon
     } else {
       advance();
     }
-    if (!(*next_ != std::end(loader_))) {  // as a range-based for asks
+    if (!(*next_ != std::end(loader_))) {  // != as in a range-based for
       next_.reset();
       first_.reset();
       return std::nullopt;
     }
-    auto&& batch = **next_;  // once: an iterator may make the batch each time that it is asked
+    auto&& batch = **next_;  // once: an iterator may make the batch at each call
     BatchInFlight<Placed> item = [&] {
       const profile::RecordFunction range("prefetch");
       BatchInFlight<Placed> sent{placement_.place(batch), {}};
@@ -149,11 +148,11 @@ class ReadAhead {
   const std::size_t depth_;
   std::optional<decltype(std::begin(std::declval<Loader&>()))> next_;  // from the first call on
   std::size_t in_threads_ = 0;
-  std::size_t reserved_ = 0;  // for so many batches there is memory, once the second is loaded
+  std::size_t reserved_ = 0;  // batches that memory is reserved for, once the second is loaded
   std::size_t sent_ = 0;
-  std::optional<Placed> first_;   // until there is memory for the others
-  std::optional<Batch> copying_;  // the last one, of a loader that loads in this thread
-  std::vector<Event> copied_;     // of the last one
+  std::optional<Placed> first_;   // until memory for the others is reserved
+  std::optional<Batch> copying_;  // the last batch, if the loader loads in this thread
+  std::vector<Event> copied_;     // of the last batch
 };
 
 }  // namespace lockstep::data::detail

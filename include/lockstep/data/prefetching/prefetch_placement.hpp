@@ -20,16 +20,16 @@
 #include <utility>
 #include <vector>
 
-// Where prefetch puts the parts of a batch.
+// Where prefetch places the parts of a batch.
 namespace lockstep::data {
 
-// An element of each batch that is not divided but goes to one device as a whole: see `whole`.
+// An element of each batch that goes undivided to one device: see `whole`.
 template <std::size_t element>
 struct Whole {
   Device device;
 };
 
-// Asks prefetch for an element of each batch, counted from 0, as a whole on one device.
+// Tells prefetch to put an element of each batch, counted from 0, undivided on one device.
 //
 // **Example.** ls::data::prefetch(loader, devices, ls::data::whole<1>("cpu:0"))
 template <std::size_t element>
@@ -41,8 +41,8 @@ namespace detail {
 
 namespace nested = lockstep::detail::nested;
 
-// Batches that are divided element by element, as their number is known: each element becomes a
-// Scattered of its own.
+// Batches that are divided element by element, since their number is known: each element becomes a
+// Scattered.
 template <class Batch>
 concept Elementwise = requires {
   std::tuple_size<Batch>::value;
@@ -59,7 +59,7 @@ struct PlacedRow<std::pair<First, Second>, Element...> {
   using Type = std::pair<Element...>;
 };
 
-// Calls `visit(leaf, path)` for all tensors of a batch that is in place.
+// Calls `visit(leaf, path)` for all tensors of a placed batch.
 template <class T, class Visit>
 void for_each_placed(const T& value, Visit& visit) {
   if constexpr (is_scattered<T>) {
@@ -71,7 +71,7 @@ void for_each_placed(const T& value, Visit& visit) {
   }
 }
 
-// The whole batch on one device.
+// Places the whole batch on one device.
 class OnOneDevice {
  public:
   explicit OnOneDevice(Device device) : device_(device) {}
@@ -87,7 +87,7 @@ class OnOneDevice {
   Device device_;
 };
 
-// The batch divided over several devices, all elements by one plan, except those to be whole.
+// Divides the batch over several devices, all elements by one plan, except those to be whole.
 template <std::size_t... whole>
 class OverDevices {
  public:
@@ -113,7 +113,7 @@ class OverDevices {
       return [&]<std::size_t... i>(std::index_sequence<i...>) {
         (add<i>(plan, std::get<i>(batch), nested::Path(root, i)), ...);
         plan.decide();
-        // In braces, so that the elements are copied in their order.
+        // In braces, so that the elements are copied in order.
         using Row = PlacedRow<Batch, PlacedElement<i, std::tuple_element_t<i, Batch>>...>;
         return typename Row::Type{put<i>(plan, std::get<i>(batch))...};
       }
