@@ -11,24 +11,24 @@
 
 namespace lockstep::io {
 
-// What a program needs to go on training where it was; parts that it does not need stay empty.
+// What a program needs to resume training. Parts that it does not need stay empty.
 struct Checkpoint {
   StateDict model = {};         // state_dict(net)
   StateDict optimizer = {};     // sgd.state_dict()
   StateDict lr_scheduler = {};  // schedule.state_dict()
-  StateDict random = {};        // the random numbers to come
+  StateDict random = {};        // random_state()
   std::int64_t epoch = 0;
   std::int64_t step = 0;
-  Metadata metadata = {};  // whatever else is to be told; no key may begin with "lockstep."
+  Metadata metadata = {};  // anything else; no key may begin with "lockstep."
 };
 
-// Writes everything to one safetensors file: the old file stays until the new one is whole.
+// Writes everything to one safetensors file. The old file stays until the new one is complete.
 //
-// The names in the file are those of the parts behind "model.", "optimizer.", "lr_scheduler." and
-// "random.", so that Python finds the model's weights in it.
+// The names in the file are those of the parts, with the prefixes "model.", "optimizer.",
+// "lr_scheduler." and "random.", so Python can read the model's weights from it.
 //
 // **Torch counterpart.** torch.save of a dict of state dicts.
-// **Devices and streams.** See save_file: tensors are read on the current streams of their devices.
+// **Devices and streams.** See save_file.
 // **Threads and exceptions.** See save_file; a ValueError for metadata whose key is reserved.
 // **Example.**
 //   io::save_checkpoint("last.safetensors", {.model = state_dict(net),
@@ -38,8 +38,8 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 
 // Reads what save_checkpoint wrote, as new tensors on `device`.
 //
-// Loading a part into its object converts each value to the device and dtype that it has there, so
-// a checkpoint fits whatever devices the program has.
+// Loading a part into its object converts each value to the object's device and dtype, so a
+// checkpoint can be loaded on any devices.
 //
 // **Torch counterpart.** torch.load.
 // **Threads and exceptions.** See SafetensorsFile; a DataError for a file that is no checkpoint.

@@ -12,13 +12,13 @@
 
 namespace lockstep::io::detail {
 
-// An ordinary file, read at any place.
+// A regular file, readable at any offset.
 //
 // **Threads and exceptions.** Any number of threads may read. Every failure is a DataError that
 // names the file.
 class InputFile {
  public:
-  // Opens without waiting, by O_NONBLOCK: a pipe, which is refused, would wait for its other end.
+  // Opens by O_NONBLOCK: a pipe, which is refused, would otherwise wait for its other end.
   explicit InputFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }

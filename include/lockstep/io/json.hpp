@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-// As much of JSON (RFC 8259) as the header of a safetensors file is made of.
+// The part of JSON (RFC 8259) that the header of a safetensors file uses.
 namespace lockstep::io::detail {
 
 using lockstep::detail::json_string;
@@ -29,7 +29,7 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-// `code`, which is no surrogate, in UTF-8.
+// `code` in UTF-8. It is no surrogate.
 inline std::string to_utf8(std::uint32_t code) {
   const auto tail = [code](unsigned shift) {
     return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
@@ -40,17 +40,18 @@ inline std::string to_utf8(std::uint32_t code) {
   return {static_cast<char>(0xF0U | (code >> 18)), tail(12), tail(6), tail(0)};
 }
 
-// Reads a text in the order in which its caller expects what is in it. No tree is built and nothing
-// is skipped, so the text can be no deeper than the caller looks.
+// Reads a text in the order in which its caller expects its contents. It builds no tree and skips
+// nothing, so the text cannot be nested more deeply than the caller reads.
 //
-// **Threads and exceptions.** Whatever is not as the caller expects or as the grammar has it is a
-// DataError: `where`, which outlives the reader, what was expected, and the byte of the text.
+// **Threads and exceptions.** A DataError for anything that the caller does not expect or the
+// grammar does not allow: `where`, which outlives the reader, what was expected, and the byte of
+// the text.
 class JsonReader {
  public:
   JsonReader(std::string_view text, std::string_view where) : text_(text), where_(where) {}
 
-  // Calls `member(std::string key)`, which reads the value, for each member. A key that comes twice
-  // is refused.
+  // Calls `member(std::string key)`, which must read the value, for each member. A duplicate key is
+  // refused.
   template <class Member>
   void object(Member&& member) {
     std::set<std::string, std::less<>> keys;
@@ -66,7 +67,7 @@ class JsonReader {
     expect('}', "',' or '}'");
   }
 
-  // Calls `element()`, which reads it, for each element.
+  // Calls `element()`, which must read the element, for each element.
   template <class Element>
   void array(Element&& element) {
     expect('[', "an array");
@@ -99,7 +100,7 @@ class JsonReader {
     }
   }
 
-  // A whole number of at least 0, without point or exponent.
+  // Reads a whole number of at least 0, without point or exponent.
   std::uint64_t whole_number() {
     skip_space();
     std::uint64_t value = 0;
@@ -120,7 +121,7 @@ class JsonReader {
     return comes;
   }
 
-  // Nothing but white space may follow.
+  // Throws unless only white space follows.
   void end() {
     skip_space();
     if (at_ != text_.size()) fail("expected nothing more");
@@ -169,7 +170,7 @@ class JsonReader {
     return {kEscaped[at]};
   }
 
-  // Reads what follows the backslash: u and four hexadecimal digits.
+  // Reads what follows a backslash: u and four hexadecimal digits.
   std::uint32_t code_unit() {
     const std::string_view digits = text_.substr(at_ + 1, 4);
     std::uint32_t value = 0;

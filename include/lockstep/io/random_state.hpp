@@ -7,22 +7,21 @@
 
 namespace lockstep::io {
 
-// The state of the random numbers of `generator`, and of those that dropout and replicas draw on
-// every device.
+// The state of `generator`, and of the random numbers that dropout and replicas draw on every
+// device.
 //
-// The next numbers are the same after `set_random_state` as they would have been after this call.
-// Each rank of a process group has numbers of its own, and saves them in a file of its own.
-// No other thread may draw meanwhile.
+// After `set_random_state` with it, the next numbers are those that would have followed this call.
+// Each rank of a process group has its own numbers, and saves them in a file of its own. No other
+// thread may draw meanwhile.
 //
 // **Torch counterpart.** torch.get_rng_state and torch.cuda.get_rng_state_all.
 // **Example.** io::save_checkpoint(path, {.model = state_dict(net), .random = io::random_state()});
 StateDict random_state(Generator& generator = default_generator());
 
-// Puts the random numbers back to where they were when `random_state` was called.
+// Resets the random numbers to where they were when `random_state` was called.
 //
 // **Torch counterpart.** torch.set_rng_state and torch.cuda.set_rng_state_all.
-// **Threads and exceptions.** A ValueError for what is no state of random numbers; nothing has been
-// changed then.
+// **Threads and exceptions.** A ValueError for an invalid state, which changes nothing.
 void set_random_state(const StateDict& state, Generator& generator = default_generator());
 
 }  // namespace lockstep::io

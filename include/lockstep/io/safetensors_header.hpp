@@ -14,19 +14,19 @@
 
 namespace lockstep::io {
 
-// Text that a file carries beside its tensors.
+// Texts, by key, that a file has beside its tensors.
 using Metadata = std::map<std::string, std::string>;
 
 namespace detail {
 
-// One tensor of a file: bytes `begin` to `end` behind the header.
+// One tensor of a file: bytes `begin` to `end` after the header.
 struct TensorEntry {
   std::string name;
   Dtype dtype = Dtype::f32;
   Shape shape;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::string foreign_dtype = {};  // in place of `dtype`, if it is one that lockstep has not
+  std::string foreign_dtype = {};  // replaces `dtype` if lockstep does not have it
 };
 
 struct SafetensorsHeader {
@@ -37,18 +37,17 @@ struct SafetensorsHeader {
 // The longest header that the format allows, in bytes.
 inline constexpr std::uint64_t kMaxHeader = 100'000'000;
 
-// The name under which a header has its metadata.
+// The key of the metadata in a header.
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-// The place of a dtype in the order in which files hold their tensors: the wider the elements, the
-// earlier.
+// The rank of a dtype in the order in which files store their tensors: wider elements come first.
 std::size_t dtype_rank(Dtype dtype);
 
 // The header as JSON, padded so that the data behind it is aligned.
 std::string format_header(const SafetensorsHeader& header);
 
-// Reads the header of a file that has `data_size` bytes behind it. Every offset of the result
-// has been checked, and every size but those of foreign dtypes.
+// Parses the header of a file with `data_size` bytes after it. It checks every offset, and every
+// size except those of foreign dtypes.
 SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
                                const std::string& where);
 

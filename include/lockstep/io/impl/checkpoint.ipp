@@ -27,14 +27,14 @@ inline constexpr const char* kVersionKey = "lockstep.checkpoint";
 inline constexpr const char* kEpochKey = "lockstep.epoch";
 inline constexpr const char* kStepKey = "lockstep.step";
 
-// With the prefixes of their names in the file.
+// The parts, with the prefixes of their names in the file.
 inline constexpr std::array<std::pair<std::string_view, StateDict Checkpoint::*>, 4>
     kCheckpointParts = {{{"model.", &Checkpoint::model},
                          {"optimizer.", &Checkpoint::optimizer},
                          {"lr_scheduler.", &Checkpoint::lr_scheduler},
                          {"random.", &Checkpoint::random}}};
 
-// Takes a number that save_checkpoint has written out of the metadata.
+// Removes a number that save_checkpoint has written from the metadata, and returns it.
 inline std::int64_t take_number(Metadata& metadata, const char* key, const std::string& where) {
   const auto found = metadata.find(key);
   check<DataError>(found != metadata.end(), where,

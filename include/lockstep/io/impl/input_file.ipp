@@ -30,7 +30,7 @@ LOCKSTEP_INLINE InputFile::InputFile(std::filesystem::path path)
 }
 
 LOCKSTEP_INLINE void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // of one call; more is cut by the system
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // for one call; the system cuts more
   while (!out.empty()) {
     const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), kMost),
                                 static_cast<off_t>(offset));

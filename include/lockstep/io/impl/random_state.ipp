@@ -67,7 +67,7 @@ namespace lockstep::io {
 LOCKSTEP_INLINE StateDict random_state(Generator& generator) {
   const std::string engine = generator.state();
   const auto state = lockstep::detail::device_random().state();
-  // The seed, and then kFields numbers a sequence.
+  // The seed, and then kFields numbers for each sequence.
   std::vector<std::int64_t> devices{static_cast<std::int64_t>(state.seed)};
   for (const auto& [sequence, taken] : state.taken) {
     const auto& [device, replica] = sequence;

@@ -48,8 +48,8 @@ inline void check_saveable(const StateDict& tensors, const Metadata& metadata) {
   }
 }
 
-// The tensors in the order of Python's writer: wide elements first, so that all are aligned, and by
-// name among those of one dtype.
+// The tensors in the order of Python's writer: wide elements first, so that all are aligned, and
+// tensors of one dtype by name.
 inline std::vector<const NamedTensor*> in_file_order(const StateDict& tensors) {
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& entry : tensors) order.push_back(&entry);
@@ -143,7 +143,7 @@ LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
   const std::span bytes(static_cast<std::byte*>(lockstep::detail::write_on_host(host, entry.dtype)),
                         lockstep::detail::bytes_of(host));
   file_.read(data_at_ + entry.begin, bytes);
-  if (entry.dtype == Dtype::boolean) {  // to look at another byte as a bool is undefined behaviour
+  if (entry.dtype == Dtype::boolean) {  // reading another byte as a bool is undefined behaviour
     const auto bad =
         std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
     check<DataError>(bad == bytes.end(), file_.path().string(), ": element ", bad - bytes.begin(),

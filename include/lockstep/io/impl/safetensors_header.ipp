@@ -97,7 +97,7 @@ inline Shape read_shape(JsonReader& json, const std::string& tensor) {
 inline TensorEntry read_entry(JsonReader& json, std::string name) {
   TensorEntry entry;
   entry.name = std::move(name);
-  int fields = 0;  // no field can come twice
+  int fields = 0;  // no duplicates: `object` refuses them
   json.object([&](const std::string& field) {
     ++fields;
     if (field == "dtype") {
@@ -119,7 +119,7 @@ inline TensorEntry read_entry(JsonReader& json, std::string name) {
   if (fields != 3) {
     json.fail("tensor ", json_string(entry.name), ": expected dtype, shape and data_offsets");
   }
-  if (!entry.foreign_dtype.empty()) return entry;  // nobody knows how wide its elements are
+  if (!entry.foreign_dtype.empty()) return entry;  // whose element size is unknown
   const std::optional<std::uint64_t> bytes =
       lockstep::detail::byte_size(entry.shape, element_size(entry.dtype));
   if (!bytes || *bytes != entry.end - entry.begin) {
@@ -129,7 +129,7 @@ inline TensorEntry read_entry(JsonReader& json, std::string name) {
   return entry;
 }
 
-// Checks that the tensors fill `data_size` bytes one after another, and puts them in that order.
+// Checks that the tensors fill `data_size` bytes one after another, and sorts them in that order.
 inline void check_layout(std::vector<TensorEntry>& tensors, std::uint64_t data_size,
                          const std::string& where) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
