@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MPI's C interface, whose codes become exceptions. That interface alone: the C++ bindings, which
-// some MPIs still have, are not in the standard, and need a library of their own.
+// MPI's C interface, with codes turned into exceptions. The C++ bindings, which some MPIs still
+// have, are not standard, and need a library of their own.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -25,7 +25,7 @@
 
 namespace lockstep::mpi::detail {
 
-// The Error with MPI's text for a code.
+// An Error with MPI's text for a code.
 inline Error mpi_error(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -34,13 +34,13 @@ inline Error mpi_error(int code, const char* call) {
                                      std::string(text, static_cast<std::size_t>(length))));
 }
 
-// Throws that Error, unless the code is success.
+// Throws that Error unless the code means success.
 inline void check_mpi(int code, const char* call) {
   if (code != MPI_SUCCESS) [[unlikely]]
     throw mpi_error(code, call);
 }
 
-// True if nothing of MPI may be called any more.
+// True if MPI has been finalised and must not be called any more.
 inline bool finalized() {
   int finalized = 0;
   return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized != 0;

@@ -26,15 +26,15 @@ inline int rank_in(MPI_Comm comm) {
   return rank;
 }
 
-// True if the communicator has the processes of MPI_COMM_WORLD, and no others.
+// True if the communicator has exactly the processes of MPI_COMM_WORLD.
 inline bool has_all_processes(MPI_Comm comm) {
   int result = MPI_UNEQUAL;
   check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &result), "MPI_Comm_compare");
   return result != MPI_UNEQUAL;
 }
 
-// Another communicator of the same processes, which all call this between operations; lockstep
-// needs no memory for it. It returns errors.
+// Makes another communicator of the same processes, which all call this between operations.
+// Lockstep allocates nothing for it. It returns errors.
 inline MPI_Comm duplicate(MPI_Comm comm, const distributed::Watchdog* watchdog) {
   static MPI_Comm copy;  // not on the stack: see `complete`
   complete("MPI_Comm_idup", watchdog,
@@ -43,8 +43,8 @@ inline MPI_Comm duplicate(MPI_Comm comm, const distributed::Watchdog* watchdog) 
   return copy;
 }
 
-// The least that any process of the communicator brings, for each of several numbers. All of them
-// call it between operations; lockstep needs no memory for it.
+// The minimum over the processes of the communicator, for each of several numbers. All of them call
+// it between operations. Lockstep allocates nothing for it.
 template <std::size_t N>
 std::array<int, N> least_of_all(const std::array<int, N>& own, MPI_Comm comm,
                                 const distributed::Watchdog* watchdog) {
@@ -57,13 +57,13 @@ std::array<int, N> least_of_all(const std::array<int, N>& own, MPI_Comm comm,
   return least;
 }
 
-// The communicator of the members alone, in the order listed; MPI_COMM_NULL on a rank that is none
-// of them. It returns errors.
+// Makes a communicator of the members, in the order listed; MPI_COMM_NULL on other ranks. It
+// returns errors.
 //
-// All ranks have to come to it, or MPI waits for ever: no MPI, up to version 4, has a call for this
-// that does not block (MPI_Comm_idup makes one of the same ranks in the same order alone). So they
-// meet before, in a wait that ends when one of them fails (Requests::meet_to_block). What is left
-// is a process that dies, or two ranks that fail, between that meeting and this.
+// All ranks must call it, or MPI waits for ever: MPI, up to version 4, has no call for this that
+// does not block (MPI_Comm_idup keeps the ranks and their order). So the ranks meet first, in a
+// wait that ends when one of them fails (Requests::meet_to_block). Only a process that dies, or two
+// ranks that fail, between that meeting and this call can still make it hang.
 inline MPI_Comm part_of(MPI_Comm comm, std::span<const int> members, int rank) {
   const auto at = lockstep::detail::find(members, rank);
   MPI_Comm part = MPI_COMM_NULL;

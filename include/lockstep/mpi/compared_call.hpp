@@ -13,7 +13,7 @@
 
 namespace lockstep::mpi::detail {
 
-// What ranks send each other to compare it: a call, with what else they have to agree on.
+// What ranks send each other to compare: a call, and what else they must agree on.
 struct ComparedCall {
   distributed::detail::Call call;
   std::uint64_t details = 0;
@@ -28,9 +28,9 @@ inline ComparedCall compared_call(const std::byte* bytes, std::size_t rank) {
   return compared;
 }
 
-// What is wrong if a rank has sent no call that ranks compare, by `is_compared`, but data of
-// another collective, of as many bytes; empty if none has. All ranks' are one after the other in
-// `bytes`.
+// The text of an error if a rank has sent no call that ranks compare, by `is_compared`, but another
+// collective's data of as many bytes; else empty. `bytes` holds those of all ranks, one after
+// another.
 template <class IsCompared>
 std::string who_is_elsewhere(const std::byte* bytes, std::size_t ranks,
                              const IsCompared& is_compared) {
@@ -43,7 +43,7 @@ std::string who_is_elsewhere(const std::byte* bytes, std::size_t ranks,
   return {};
 }
 
-// A ValueError unless those of all ranks, one after the other in `bytes`, are the same.
+// Throws a ValueError unless the calls of all ranks, one after another in `bytes`, are the same.
 inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
   const ComparedCall first = compared_call(bytes, 0);
   for (std::size_t r = 1; r < ranks; ++r) {
@@ -55,7 +55,7 @@ inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
   }
 }
 
-// Whether ranks compare their calls before each collective: LOCKSTEP_DISTRIBUTED_DEBUG is DETAIL.
+// True if ranks compare their calls before each collective: LOCKSTEP_DISTRIBUTED_DEBUG is DETAIL.
 inline bool debug_detail() {
   const char* level = std::getenv("LOCKSTEP_DISTRIBUTED_DEBUG");
   return level && std::strcmp(level, "DETAIL") == 0;

@@ -19,24 +19,23 @@
 
 namespace lockstep::mpi::detail {
 
-// Tells the other ranks of a communicator when this one comes to no collective any more: because it
-// has found that their calls do not match, or has failed itself. They may wait for it, or not have
-// found anything. It also keeps what the others have told.
+// Tells the other ranks of a communicator that this one takes part in no further collective,
+// because it has found that their calls do not match or has failed itself. The others may be
+// waiting for it, or have noticed nothing. It also keeps the others' notices.
 //
 // Threads: the communication thread, or one that runs an operation in its place.
 class FailureNotice {
  public:
-  // The tag of its messages. All others in the communicator have tags from 1 on.
+  // The tag of its messages. All others in the communicator have tags above it.
   static constexpr int kTag = 0;
   // The first byte of a message: the calls do not match, or the sender has failed.
   static constexpr char kDiffer = 'd';
   static constexpr char kGone = 'g';
-  // How long operations may still take once it is known that a rank comes to nothing any more. Set
-  // while none runs.
+  // How long operations may still take once a rank is known to take part no more. Set while none
+  // runs.
   static inline std::chrono::milliseconds last_chance{100};
 
-  // `rank` is this one's among `size`. The communicator may follow with `connect`: it is
-  // MPI_COMM_NULL till then.
+  // `rank` is this one of `size`. The communicator may be MPI_COMM_NULL until `connect`.
   FailureNotice(MPI_Comm comm, int rank, int size)
       : comm_(comm), rank_(rank), gone_(static_cast<std::size_t>(size)) {}
   void connect(MPI_Comm comm) noexcept { comm_ = comm; }
@@ -45,11 +44,10 @@ class FailureNotice {
 
   int rank() const { return rank_; }
 
-  // Tells the others that the calls do not match. This and `tell_gone` return at once: MPI keeps,
-  // or takes later, what is so short. Only the first call of each does anything.
-  void tell(std::string_view text) noexcept { send(differ_text_, kDiffer, text); }
-  // Tells the others that this rank has failed. Lockstep needs no memory for it; without any the
-  // text is short.
+  // Tells the others that the calls do not match. This and `tell_gone` return at once: MPI buffers
+  // such short messages, or sends them later. Only the first call of each has an effect.
+  void tell_mismatch(std::string_view text) noexcept { send(differ_text_, kDiffer, text); }
+  // Tells the others that this rank has failed. It works without memory, with a shorter text.
   void tell_gone(const std::exception_ptr& error) noexcept {
     try {
       send(gone_text_, kGone,
@@ -62,25 +60,24 @@ class FailureNotice {
     }
   }
 
-  // Whether this rank has told something, which some may not have taken yet.
+  // True if this rank has told something, which others may not have received yet.
   bool has_told() const noexcept { return !differ_text_ || !gone_text_; }
 
-  // Takes what another rank has told, if there is something. Returns MPI's code: the caller, who
-  // has messages under way, handles an error. It is called in every round of a wait, so it asks MPI
-  // only once in a while.
+  // Receives a notice from another rank, if there is one. Returns MPI's code; the caller, who has
+  // messages under way, handles an error. Every round of a wait calls it, so it asks MPI only once
+  // in a while.
   int look() noexcept {
     constexpr int kBetween = 64;
     return ++looks_ % kBetween == 0 ? take() : MPI_SUCCESS;
   }
 
-  // The error that the first of the others has told: a ValueError or a RankGone; null as long as
-  // nobody has.
+  // The error of the first notice, a ValueError or a RankGone; null without any.
   const std::exception_ptr& told() const { return told_; }
-  // The RankGone of `rank`; null as long as that has not told that it has failed.
+  // The RankGone of `rank`; null unless it has told that it has failed.
   const std::exception_ptr& gone(int rank) const { return gone_[static_cast<std::size_t>(rank)]; }
-  // The ValueError of the first that has told that calls do not match, if it has come by now.
+  // The ValueError of the first notice that calls do not match, if one has come by now.
   std::exception_ptr mismatch() noexcept {
-    // MPI may bring in a later look what has come before the first one.
+    // MPI may return a message only some calls after it has come.
     constexpr int kLooks = 1000;
     for (int i = 0; !mismatch_ && i < kLooks && !finalized() && take() == MPI_SUCCESS; ++i) {
     }
@@ -108,7 +105,7 @@ class FailureNotice {
 
   void send(std::unique_ptr<Text>& text, char kind, std::string_view what) noexcept {
     if (finalized()) return;
-    // Never freed from here on: MPI may read it still.
+    // Never freed from here on: MPI may still read it.
     Text* const kept = text.release();
     if (!kept) return;
     const std::size_t length = std::min(what.size(), kept->size() - 2);
@@ -124,7 +121,7 @@ class FailureNotice {
   }
 
   void keep(int from, const Text& text) noexcept {
-    // Of a group that has ended, whose communicator's number MPI has given to this one.
+    // From a group that has ended, whose communicator's number MPI has reused.
     if (static_cast<std::size_t>(from) >= gone_.size()) return;
     const char* const what = text.data() + 1;
     std::exception_ptr error;
@@ -145,10 +142,10 @@ class FailureNotice {
   MPI_Comm comm_;
   const int rank_;
   unsigned looks_ = 0;
-  // This rank's texts; each is null once it has been told.
+  // This rank's texts; each is null once it has been sent.
   std::unique_ptr<Text> differ_text_ = std::make_unique<Text>();
   std::unique_ptr<Text> gone_text_ = std::make_unique<Text>();
-  // What the others have told.
+  // The others' notices.
   const distributed::RankGone spare_{""};
   std::exception_ptr told_;
   std::exception_ptr mismatch_;

@@ -22,15 +22,14 @@
 
 namespace lockstep::mpi::detail {
 
-// The messages of one communicator that are on their way. One of more bytes than an int counts goes
-// in pieces; MPI keeps those of one tag in order.
+// The messages of one communicator that are under way. A message of more bytes than an int counts
+// is sent in pieces; MPI keeps those of one tag in order.
 //
-// A message that the other rank does nothing about for the watchdog's `collective_timeout` fails,
-// and all others with it, and no further one is started: if that rank sent more later, it would be
-// taken for what is received after this. When a rank has told that it has failed, what it had sent
-// before still comes; any other message with it fails: one to be received that has not come, and
-// one sent that has not been taken. An error of MPI's is a `failure` of this rank, which ends all
-// its messages: others may wait for the one that has failed.
+// If the other rank does nothing about a message for the watchdog's `collective_timeout`, it fails,
+// and so do all others, present and later: what that rank sent afterwards would be taken for
+// another message. When a rank has told that it has failed, what it had sent still arrives; any
+// other message to or from it fails. An error of MPI's is a `failure` of this rank, which ends all
+// its messages, since others may wait for the one that failed.
 //
 // Threads: the communication thread, or one that runs an operation in its place.
 class Messages {
@@ -38,20 +37,20 @@ class Messages {
   using Message = distributed::detail::Message;
   using Done = distributed::detail::Done;
 
-  // If `watchdog` is null, nobody watches, and no message is ever too late. Ranks tell each other
-  // of their failures by `notice`, whose communicator it is.
+  // With a null `watchdog` no message is ever too late. Ranks tell each other of failures by
+  // `notice`, which has the communicator.
   Messages(std::shared_ptr<const distributed::Watchdog> watchdog, FailureNotice* notice)
       : watchdog_(std::move(watchdog)), notice_(notice) {}
 
-  // Throws if the group has no messages any more, or if the tag is too large.
+  // Throws if the group can have no more messages, or if the tag is too large.
   void check(const Message& message) const {
     if (error_) std::rethrow_exception(error_);
     lockstep::check<ValueError>(message.tag < end_of_tags_, "expected a tag of less than ",
                                 end_of_tags_, ", got ", message.tag);
   }
 
-  // Called after `check`. If it throws, nothing has begun. A message to this rank is taken when it
-  // has come: see Requests::receive.
+  // Called after `check`. If it throws, nothing has started. A message to this rank is received
+  // when it has come: see Requests::receive.
   void start(const Message& message, void* data, Done done) {
     const std::size_t pieces = message.bytes() / kMost + 1;  // a full one is never the last
     auto pending = std::make_unique<MessageInFlight>(
@@ -65,8 +64,8 @@ class Messages {
     if (message.sends) in_flight_.back()->start(notice_->comm());
   }
 
-  // Tells those whose message has been taken, or never will be, as when the watchdog has found a
-  // fault. True while there are other messages.
+  // Calls `done` for messages that have been taken, or never will be, as when the watchdog has
+  // found a fault. True while there are others.
   bool progress() noexcept {
     if (finalized()) {
       fail_in_flight();
@@ -74,7 +73,7 @@ class Messages {
     }
     for (std::size_t i = 0; i < in_flight_.size();) {
       MessageInFlight& pending = *in_flight_[i];
-      // Of receives that are alike, the earlier one gets the earlier message.
+      // Of equal receives the earlier one gets the earlier message.
       if (pending.awaited() && !awaited_before(i)) pending.match(notice_->comm());
       if (!pending.advance()) {
         ++i;
@@ -100,12 +99,12 @@ class Messages {
 
   bool are_in_flight() const noexcept { return !in_flight_.empty(); }
 
-  // The first error of MPI's; null without one.
+  // MPI's first error, or null.
   std::exception_ptr failure() const { return mpi_failed_ ? error_ : nullptr; }
 
-  // Fails all messages that are under way, by what the watchdog has found, or since the group or
-  // MPI has gone. The memory that MPI may still read or write is kept for ever: unless MPI has
-  // failed, it still delivers what was sent.
+  // Fails all messages under way, with the watchdog's fault, or because the group or MPI has ended.
+  // Memory that MPI may still use is never freed: unless MPI has failed, it still delivers what was
+  // sent.
   void fail_in_flight() noexcept {
     leave([&](const MessageInFlight& pending) {
       return lockstep::detail::thrown_by([&] {
@@ -121,7 +120,7 @@ class Messages {
 
   static constexpr std::size_t kMost = std::size_t{1} << 30;
 
-  // MPI's greatest tag, less those that are taken: all that a message may have are below it.
+  // Tags of messages are below this: MPI's greatest tag, less those that are reserved.
   static int end_of_tags() {
     const void* greatest = nullptr;
     int known = 0;
@@ -139,9 +138,9 @@ class Messages {
     std::optional<Deadline> deadline = {};
     std::optional<Deadline> last_chance = {};          // set once the other rank has gone
     std::vector<MPI_Request> requests;                 // one for each piece
-    std::vector<std::vector<std::byte>> refused = {};  // memory for pieces that are too long for it
-    std::size_t started = 0;                           // how many pieces are sent, or have come
-    std::size_t taken = 0;                             // how many of these have ended
+    std::vector<std::vector<std::byte>> refused = {};  // holds pieces that are too long
+    std::size_t started = 0;                           // pieces that are sent, or have come
+    std::size_t taken = 0;                             // of these, those that have ended
     std::size_t received = 0;                          // in bytes
     std::exception_ptr error = nullptr;
     bool mpi_failed = false;  // the error is MPI's
@@ -154,9 +153,9 @@ class Messages {
                                    " with tag ", message.tag);
     }
     bool has_started() const { return started == requests.size(); }
-    // It is received, and not all of it has come.
+    // A receive of which not all has come.
     bool awaited() const { return !message.sends && !has_started(); }
-    // The bytes of a piece.
+    // The bytes of a piece, at most kMost.
     std::size_t room(std::size_t piece) const {
       return std::min(kMost, message.bytes() - std::min(message.bytes(), piece * kMost));
     }
@@ -181,8 +180,8 @@ class Messages {
       }
     }
 
-    // Begins to take the pieces that are there, all of them also where there is room for fewer, or
-    // the next message would begin with what is left. The last one is shorter than a full one.
+    // Starts to receive the pieces that have come, even those without room, or else the next
+    // message would begin with them. The last piece is shorter than a full one.
     void match(MPI_Comm comm) noexcept {
       while (!has_started()) {
         int found = 0;
@@ -231,7 +230,7 @@ class Messages {
     }
   };
 
-  // Whether an earlier message from the same rank, with the same tag, is still to come.
+  // True if an earlier message from the same rank with the same tag is still to come.
   bool awaited_before(std::size_t i) const noexcept {
     const MessageInFlight& mine = *in_flight_[i];
     for (std::size_t j = 0; j < i; ++j) {
@@ -243,7 +242,7 @@ class Messages {
     return false;
   }
 
-  // Ends messages whose other rank has told that it has failed, and which it does nothing about.
+  // Ends messages whose other rank has failed and does nothing more about them.
   void fail_messages_of_lost_ranks() noexcept {
     if (in_flight_.empty()) return;
     if (const int code = notice_->look(); code != MPI_SUCCESS) {
@@ -261,7 +260,7 @@ class Messages {
 
   static std::exception_ptr gone_error(const MessageInFlight& pending,
                                        const std::exception_ptr& gone) noexcept {
-    std::exception_ptr error = gone;  // which is returned where there is no memory for more
+    std::exception_ptr error = gone;  // returned if there is no memory for more
     (void)lockstep::detail::thrown_by([&] {
       const auto told = lockstep::detail::described(gone).what;
       if (!told) return;
@@ -271,7 +270,7 @@ class Messages {
   }
 
   void check_deadlines() noexcept {
-    // The earliest one's deadline comes first.
+    // The first message has the earliest deadline.
     if (in_flight_.empty() || !watchdog_ || !in_flight_.front()->deadline->passed()) return;
     const MessageInFlight& late = *in_flight_.front();
     fail_all([&] {
@@ -283,15 +282,15 @@ class Messages {
     });
   }
 
-  // Fails all messages, present and later, with the Error that `raise` throws.
+  // Fails all messages, present and later, with what `raise` throws.
   template <class Raise>
   void fail_all(const Raise& raise) noexcept {
     error_ = lockstep::detail::thrown_by(raise);
     leave([&](const MessageInFlight&) { return error_; });
   }
 
-  // Ends the messages for which `error_of` has an error, but none that a `done` starts meanwhile.
-  // Memory that MPI may use is kept for ever.
+  // Ends the messages for which `error_of` returns an error, but none that a `done` starts
+  // meanwhile. Memory that MPI may use is never freed.
   template <class ErrorOf>
   void leave(const ErrorOf& error_of) noexcept {
     std::size_t i = 0;
@@ -306,7 +305,7 @@ class Messages {
     }
   }
 
-  // Takes a message off the list: its `done`, which is called then, may start another.
+  // Removes a message from the list before its `done` is called, which may start another.
   std::unique_ptr<MessageInFlight> take(std::size_t i) noexcept {
     std::unique_ptr<MessageInFlight> pending = std::move(in_flight_[i]);
     in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -317,7 +316,7 @@ class Messages {
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<std::unique_ptr<MessageInFlight>> in_flight_;
-  std::exception_ptr error_;  // of all messages: one was too late, or MPI has failed
+  std::exception_ptr error_;  // for all messages: one was too late, or MPI has failed
   bool mpi_failed_ = false;   // it is the latter
 };
 

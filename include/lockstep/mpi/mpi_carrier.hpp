@@ -38,20 +38,19 @@ using distributed::detail::Message;
 using distributed::detail::reduce_ranks;
 using distributed::detail::share_begin;
 
-// The ranks of an MPI communicator. MPI moves bytes; sums are taken here, in the order of the
-// ranks, so that they do not depend on the algorithm that an MPI chooses. Data goes in pieces, so
-// that the buffer, which is kept, is small, and no count exceeds an int.
+// The carrier between the ranks of an MPI communicator. MPI only moves bytes; the ranks add, in the
+// order of the ranks, so that sums do not depend on MPI's algorithms. Data goes in pieces, so that
+// the buffer, which is kept, stays small and no count exceeds an int.
 //
-// Nothing here blocks within MPI where another rank may never come: see Requests. Only to make a
-// communicator of some ranks MPI has no such call: all ranks meet before MPI_Comm_split.
+// Nothing here blocks within MPI while another rank may never come: see Requests. Only making a
+// communicator of some ranks must block, in MPI_Comm_split; all ranks meet before it.
 class MpiCarrier final : public Carrier {
  public:
-  // `rank` is this one's among `size`. `connect` follows, before anything else: the carrier takes
-  // the memory that it needs before the ranks make a communicator. `watchdog` is null if nobody
-  // watches. Up to `direct` ranks send each other directly what all of them get: that is faster
-  // than the collectives of MPIs that do not block. Among more ranks MPI's collectives are used,
-  // which may write behind the memory that they are given where the lengths differ: so ranks
-  // compare their calls before them.
+  // `rank` is this one of `size`. Call `connect` next: the carrier allocates its memory before the
+  // ranks make a communicator. `watchdog` may be null. Up to `direct` ranks send what all of them
+  // get directly to each other, which is faster than MPI's non-blocking collectives. More ranks use
+  // MPI's collectives, which may write past the end of their memory if lengths differ; so ranks
+  // compare their calls first.
   MpiCarrier(int rank, int size, std::shared_ptr<const distributed::Watchdog> watchdog,
              int direct = 16)
       : Carrier(rank, size),
@@ -62,7 +61,7 @@ class MpiCarrier final : public Carrier {
         messages_(std::move(watchdog), &notice_),
         sources_(ranks()),
         targets_(ranks()) {
-    // So that a rank that has sent its call to some cannot run out of memory before all have it.
+    // So that a rank cannot run out of memory after it has sent its call to some ranks only.
     requests_.reserve(direct_ ? 2 * ranks() : 1);
   }
   ~MpiCarrier() override {
@@ -70,19 +69,19 @@ class MpiCarrier final : public Carrier {
     messages_.fail_in_flight();
     if (finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told() || notice_.has_told() || in_flight) {
-      // MPI may still read and write it.
+      // MPI may still use it.
       if (requests_.failed()) (void)scratch_.release();
       return;
     }
     MPI_Comm comm = requests_.comm();
     if (comm == MPI_COMM_NULL) return;
-    // Of a communicator that is freed, MPI may give what has not been taken to a later one.
+    // If a communicator is freed, MPI may deliver its remaining messages to a later one.
     int left = 0;
     const int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &left, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS && !left) MPI_Comm_free(&comm);
   }
 
-  // Takes a communicator that is its own and returns errors. `compares` is the same on all ranks.
+  // Takes over a communicator that returns errors. `compares` is the same on all ranks.
   void connect(MPI_Comm comm, bool compares) noexcept {
     compares_ = compares;
     notice_.connect(comm);
@@ -132,7 +131,7 @@ class MpiCarrier final : public Carrier {
       part = std::make_unique<MpiCarrier>(static_cast<int>(at - members.begin()),
                                           static_cast<int>(members.size()), watchdog_);
     });
-    // All ranks have come after that, and have the memory that they need.
+    // After this all ranks are here, and have the memory that they need.
     compare({.collective = Collective::new_group, .count = members.size()},
             distributed::detail::hash_of(members));
     if (members.size() == ranks() && std::is_sorted(members.begin(), members.end())) {
@@ -176,10 +175,10 @@ class MpiCarrier final : public Carrier {
     }
   }
 
-  // Up to so many bytes of all ranks together, each rank gets all parts and adds them up itself.
+  // Up to this many bytes, over all ranks, each rank gets all parts and adds them up itself.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
 
-  // Otherwise another call's pieces could have the lengths of this one's.
+  // If not, pieces of another call could have the same lengths.
   bool is_one_piece(const Call& call) const {
     const bool of_all =
         call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
@@ -203,9 +202,9 @@ class MpiCarrier final : public Carrier {
     return {static_cast<const std::byte*>(whole) + at, bytes};
   }
 
-  // Sends from(r) to each rank r, and takes from it what fills to(r): nothing where that is empty.
-  // What goes from this rank to itself is copied, unless it is there already. Begins with the rank
-  // after this, so that the ranks do not all send to the same one.
+  // Sends from(r) to each rank r, and receives to(r) from it; nothing if that is empty. This rank's
+  // own part is copied, unless it is in place. It begins with the next rank, so that the ranks do
+  // not all send to the same one.
   template <class From, class To>
   void exchange(const From& from, const To& to) {
     for (std::size_t i = 1; i < ranks(); ++i) {
@@ -226,7 +225,7 @@ class MpiCarrier final : public Carrier {
     requests_.wait();
   }
 
-  // Brings the parts of all ranks to `all`, one after the other.
+  // Gathers the parts of all ranks in `all`, one after another.
   void gather_all(const void* part, std::size_t bytes, std::byte* all) {
     if (direct_) {
       return exchange([&](std::size_t) { return bytes_at(part, 0, bytes); },
@@ -239,9 +238,9 @@ class MpiCarrier final : public Carrier {
     requests_.wait();
   }
 
-  // Sends part(r) to each other rank r, and receives from each what is as long as part(own()).
-  // Leaves in `sources_` where these are: in the buffer that it returns, one after the other, but
-  // this rank's own.
+  // Sends part(r) to each other rank r, and receives as many bytes as part(own()) from each, into
+  // the buffer that it returns, one after another. Sets `sources_` to all parts, this rank's own
+  // included, which stays in place.
   template <class PartOf>
   std::byte* exchange_parts(const PartOf& part) {
     const ConstBytes mine = part(own());
@@ -254,8 +253,7 @@ class MpiCarrier final : public Carrier {
     return received;
   }
 
-  // Every rank adds up one share; then the shares are brought to where they are wanted: to all
-  // ranks, or to the root.
+  // Every rank adds up one share; then all ranks, or the root, get the shares.
   void reduce(const Call& call, const void* input, void* output) {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_reduce;
@@ -294,7 +292,7 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Every rank that wants the sum has all parts, and adds them up.
+  // Every rank that gets the sum receives all parts, and adds them up.
   void reduce_small(const Call& call, const void* input, void* output) {
     if (call.count == 0) return;
     const std::size_t bytes = call.bytes();
@@ -340,7 +338,7 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Sends the parts directly, to all ranks or to the root.
+  // Sends the parts directly to all ranks, or to the root.
   void gather(const Call& call, const void* input, std::span<void* const> outputs) {
     const bool all = call.collective == Collective::all_gather;
     const auto root = static_cast<std::size_t>(call.root);
@@ -355,7 +353,7 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Sends what the root has directly to all ranks: a part for each, or the same one.
+  // Sends the root's inputs directly to all ranks: a part for each, or the same one.
   void scatter(const Call& call, std::span<const void* const> inputs,
                std::span<void* const> outputs) {
     const auto root = static_cast<std::size_t>(call.root);
@@ -370,8 +368,8 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Throws on all ranks unless they all make the same call, with the same `details`; tells one that
-  // is in a collective that is not compared. Returns when all have come.
+  // Throws on all ranks unless all make the same call, with the same `details`, and tells a rank
+  // that is in a collective without comparison. Returns when all ranks are here.
   void compare(const Call& call, std::uint64_t details = 0) {
     std::byte* all = nullptr;
     requests_.together([&] {
@@ -391,9 +389,9 @@ class MpiCarrier final : public Carrier {
   FailureNotice notice_;
   Requests requests_;
   Messages messages_;
-  bool carrying_ = false;  // what is under way has the memory of a call
+  bool carrying_ = false;  // requests under way use the memory of a call
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
-  std::vector<const void*> sources_;  // for each rank, as those below
+  std::vector<const void*> sources_;  // one for each rank, like `targets_`
   std::vector<void*> targets_;
 };
 

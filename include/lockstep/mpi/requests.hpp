@@ -24,8 +24,8 @@
 
 namespace lockstep::mpi::detail {
 
-// The pause between two looks for what another rank brings about: none at first, then the core is
-// left to any other thread that wants it, and after some time the thread sleeps.
+// The pause between two polls for another rank: none at first, then the thread yields its core, and
+// after some time it sleeps.
 class PollPause {
  public:
   void operator()() {
@@ -45,11 +45,11 @@ class PollPause {
   Clock::time_point since_{};
 };
 
-// How long an error of MPI's waits for what the watchdog may know. Set while no operation runs.
+// How long an error of MPI's waits for the watchdog's explanation. Set while no operation runs.
 inline std::chrono::milliseconds fault_delay{2000};
 
-// What the watchdog knows, if it comes to know of something soon: where a rank has died, MPI may
-// find an error before the watchdog does, which knows more. Null without a fault.
+// The watchdog's error, if it finds a fault soon; else null. If a rank has died, MPI may see an
+// error before the watchdog does, which knows more.
 inline std::exception_ptr await_fault(const distributed::Watchdog* watchdog) {
   if (!watchdog) return nullptr;
   const distributed::detail::Deadline deadline(fault_delay);
@@ -59,10 +59,10 @@ inline std::exception_ptr await_fault(const distributed::Watchdog* watchdog) {
   return watchdog->exception();
 }
 
-// Runs what `start(request)` starts, to which all processes of a communicator come, outside of all
-// groups. Lockstep needs no memory for it, so a rank that has none can still tell the others. Once
-// the watchdog has found a fault it fails, as `Requests::wait` does; MPI may use the memory that it
-// was given for ever then. `watchdog` is null if nobody watches.
+// Runs to its end what `start(request)` starts, outside of all groups; all processes of a
+// communicator take part. Lockstep allocates nothing for it, so a rank without memory can still
+// tell the others. Once the watchdog has found a fault it fails, as `Requests::wait` does, and MPI
+// may use its memory for ever. `watchdog` may be null.
 template <class Start>
 void complete(const char* call, const distributed::Watchdog* watchdog, const Start& start) {
   const auto check = [&](int code) {
@@ -85,44 +85,43 @@ void complete(const char* call, const distributed::Watchdog* watchdog, const Sta
   }
 }
 
-// What one rank has under way in a communicator, and waits for: messages to and from other ranks,
-// and collectives of MPI's. It waits by asking MPI again and again, so that it can stop when the
-// watchdog knows of a fault.
+// The requests that one rank has under way in a communicator, and waits for: messages to and from
+// other ranks, and MPI's collectives. It waits by polling MPI, so that it can stop when the
+// watchdog finds a fault.
 //
-// If a wait has failed, or the rank has left, MPI may still use the memory of what was under way.
-// Nothing more is started then; the first error is thrown again. A collective is one `together`.
+// After a wait has failed, or the rank has left, MPI may still use the memory of requests under
+// way. No further one is started; the first error is thrown again. A collective is one `together`.
 //
 // Threads: the communication thread, or one that runs an operation in its place; `break_off` any.
 class Requests {
  public:
-  // The tag of its own messages. Others in the same communicator have greater ones, except for
-  // notices.
+  // The tag of its own messages. Others in the communicator have greater ones, except notices.
   static constexpr int kTag = FailureNotice::kTag + 1;
 
-  // If `watchdog` is null, nobody watches. Ranks tell each other of their failures by `notice`,
-  // whose communicator it is; nobody else uses that.
+  // `watchdog` may be null. Ranks tell each other of failures by `notice`, which has the
+  // communicator; nothing else uses that.
   Requests(std::shared_ptr<const distributed::Watchdog> watchdog, FailureNotice* notice)
       : watchdog_(std::move(watchdog)), notice_(notice) {}
 
-  // Each wait calls `poll` as long as it goes on.
+  // Each wait calls `poll` repeatedly.
   void call_in_waits(std::function<void()> poll) { poll_ = std::move(poll); }
-  // So many requests can be under way at once without more memory.
+  // Makes room for `count` requests under way at once.
   void reserve(std::size_t count) { pending_.reserve(count); }
 
   MPI_Comm comm() const { return notice_->comm(); }
   bool failed() const { return error_ != nullptr; }
-  // True if MPI has been given memory that it may still read or write, perhaps for ever.
+  // True if MPI may still use memory that it was given, perhaps for ever.
   bool under_way() const { return under_way_; }
 
-  // Takes this rank out of everything further because of `error`, and tells the others. Needs no
-  // memory.
+  // Takes this rank out of all further operations because of `error`, and tells the others.
+  // Allocates nothing.
   void leave(const std::exception_ptr& error) noexcept {
     if (!left_) left_ = error;
     if (!error_) error_ = error;
     if (!meeting_) notice_->tell_gone(left_);
   }
-  // An error of MPI's in a message, which another rank may wait for: takes this rank out, unless
-  // the watchdog knows of a fault that explains it.
+  // Handles an error of MPI's in a message, for which another rank may wait: takes this rank out,
+  // unless the watchdog has found a fault that explains it.
   void fail_in_message(const std::exception_ptr& error) noexcept {
     if (error_) return;
     error_ = await_fault(watchdog_.get());
@@ -139,35 +138,36 @@ class Requests {
       throw;
     }
   }
-  // Has the wait that is under way, or the next one, leave. Any thread may call it.
+  // Makes the present wait, or the next one, leave. Any thread may call it.
   void break_off(const std::exception_ptr& error) noexcept {
     const std::lock_guard lock(breaking_);
     if (broken_off_) return;
     break_error_ = error;
     broken_off_.store(true, std::memory_order_release);
   }
-  // For what this rank has found of the calls, and another one may not have: throws a ValueError of
-  // the text, now and from here on, and tells the others.
+  // For a mismatch of calls that another rank may not have noticed: throws a ValueError of the
+  // text, now and from here on, and tells the others.
   [[noreturn]] void fail_mismatch(const std::string& text) { fail_mismatch(text, text); }
   void check_not_left() const {
     if (left_) std::rethrow_exception(left_);
   }
-  // Throws the error of an earlier call, or the fault that the watchdog has found.
+  // Throws the error of an earlier call, or the watchdog's.
   void check_usable() const {
     if (error_) std::rethrow_exception(error_);
     if (watchdog_) watchdog_->check();
   }
 
-  // Starts a message; the lengths of both sides are compared. `bytes` is at most what an int
-  // counts; there is no message of 0.
+  // Starts a message; both sides' lengths are compared. `bytes` fits an int; with 0 there is no
+  // message.
   void send(const void* data, std::size_t bytes, int peer) {
     if (bytes == 0) return;
     start("MPI_Isend", [&](MPI_Request* request) {
       return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm(), request);
     });
   }
-  // Takes a message when it has come, not before: an MPI may write a message that is too long
-  // behind the memory for it before it says so (Open MPI 4.1 does). One at a time from each rank.
+  // Receives a message once it has come, not before: an MPI may write a message that is too long
+  // past the end of its memory before it reports that (Open MPI 4.1 does). One at a time from each
+  // rank.
   void receive(void* data, std::size_t bytes, int peer) {
     if (bytes == 0) return;
     pending_.push_back({.request = MPI_REQUEST_NULL,
@@ -177,7 +177,7 @@ class Requests {
                         .into = data,
                         .awaited = true});
   }
-  // Starts what `call(request)` starts; `call` returns MPI's code.
+  // Starts a request by `call(request)`, which returns MPI's code.
   template <class StartCall>
   void start(const char* name, const StartCall& call) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -187,16 +187,16 @@ class Requests {
     pending_.push_back({.request = request, .call = name});
   }
 
-  // Returns when all ranks have come.
+  // Returns when all ranks are here.
   void meet() {
     begin_to_meet();
     wait();
   }
-  // As `meet`, before a call that blocks within MPI until all ranks have come to that. Once this
-  // has begun the rank comes to that call even if MPI fails here, or it breaks off: others may be
-  // there already, where nothing can be told them. So this returns then, and `check_not_left`
-  // throws after that call. It throws if another rank has failed before it came here: no rank gets
-  // further then.
+  // As `meet`, before a call that blocks within MPI until all ranks come to it. Throws if another
+  // rank has failed before it came here; then no rank goes on. Once this has begun, the rank must
+  // go on to that call even if MPI fails here or the rank breaks off, since others may already
+  // block there, where they cannot be told. So it returns then, and `check_not_left` throws after
+  // that call.
   void meet_to_block() {
     begin_to_meet();
     const lockstep::detail::ScopedValue meeting(meeting_, true);
@@ -206,7 +206,7 @@ class Requests {
       if (!left_) throw;
     }
   }
-  // Makes another communicator of the same ranks, which returns errors. All of them come to it.
+  // Makes another communicator of the same ranks, which returns errors. All ranks call it.
   void duplicate(MPI_Comm* copy) {
     start("MPI_Comm_idup",
           [&](MPI_Request* request) { return MPI_Comm_idup(comm(), copy, request); });
@@ -214,10 +214,9 @@ class Requests {
     check_mpi(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
 
-  // Waits until all that was started has ended. Once the watchdog has found a fault, or another
-  // rank has told that it has failed, this wait and those after it fail if they have not ended
-  // within 100 ms: a rank that is missing comes to nothing any more, but what it had done before
-  // still counts.
+  // Waits until all requests have ended. Once the watchdog has found a fault, or another rank has
+  // told that it has failed, this wait and later ones fail if they have not ended within 100 ms: a
+  // missing rank does nothing more, but what it did before still counts.
   void wait() {
     PollPause pause;
     std::optional<distributed::detail::Deadline> deadline;
@@ -237,7 +236,7 @@ class Requests {
         const int code = notice_->look();
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
         if (poll_) poll_();
-        if (error_) std::rethrow_exception(error_);  // of a message
+        if (error_) std::rethrow_exception(error_);  // a message's
         pause();
         continue;
       }
@@ -255,18 +254,18 @@ class Requests {
   struct Pending {
     MPI_Request request;
     const char* call;
-    int peer = -1;  // of a receive
-    int bytes = 0;  // of a receive, as all below
+    int peer = -1;  // for a receive
+    int bytes = 0;  // for a receive, like all below
     void* into = nullptr;
     bool awaited = false;           // a receive that has not come yet
-    const char* differs = nullptr;  // a receive has "fewer" bytes, or "more"
+    const char* differs = nullptr;  // the message has "fewer" bytes, or "more"
   };
 
   void begin_to_meet() {
     start("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm(), request); });
   }
 
-  // Begins to take a message that is there, if it has the length that is expected.
+  // Starts to receive a message that has come. True once it has.
   bool has_come(Pending& one) {
     if (!one.awaited) return true;
     int found = 0;
@@ -278,9 +277,9 @@ class Requests {
     int bytes = 0;
     code = MPI_Get_count(&status, MPI_BYTE, &bytes);
     if (code != MPI_SUCCESS) fail(code, "MPI_Get_count");
-    if (bytes != one.bytes) {  // taken elsewhere, so that its sender goes on
+    if (bytes != one.bytes) {  // received elsewhere, so that its sender goes on
       one.differs = bytes < one.bytes ? "fewer" : "more";
-      // Never freed: MPI may write it whatever comes of this.
+      // Never freed: MPI may write it in any case.
       one.into = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes)).release();
     }
     one.awaited = false;
@@ -314,7 +313,7 @@ class Requests {
     fail_mismatch(text("this rank"), text(lockstep::detail::str("rank ", notice_->rank())));
   }
   [[noreturn]] void fail_mismatch(const std::string& own, const std::string& told) {
-    notice_->tell(told);
+    notice_->tell_mismatch(told);
     give_up(std::make_exception_ptr(ValueError(own)));
   }
 
@@ -330,10 +329,10 @@ class Requests {
   std::vector<Pending> pending_;
   bool under_way_ = false;
   std::exception_ptr error_;  // the first one
-  std::exception_ptr left_;   // what the others have been told, or will be
-  bool meeting_ = false;      // in meet_to_block: they are told later
+  std::exception_ptr left_;   // why this rank has left, which the others are told
+  bool meeting_ = false;      // in meet_to_block: the others are told later
   std::mutex breaking_;
-  std::exception_ptr break_error_;  // set before `broken_off_` is, once
+  std::exception_ptr break_error_;  // set once, before `broken_off_`
   std::atomic<bool> broken_off_{false};
 };
 

@@ -21,14 +21,14 @@
 
 namespace lockstep::mpi::detail {
 
-// MPI in this process: initialised at first use, unless the program has done so, and finalised at
-// its end only if it was initialised here. Never destroyed.
+// MPI in this process. It is initialised at first use, unless the program has done so, and then
+// finalised when the process ends. Never destroyed.
 //
-// One communication thread serves all groups, so that MPI is called by one thread at a time.
+// One communication thread serves all groups, so that one thread at a time calls MPI.
 //
-// The watchdog is there from the first group of all processes on. It ends when MPI_Finalize begins,
-// once all ranks have come there. After a fault MPI_Finalize is left out: it would wait for the
-// rank that is missing.
+// The watchdog exists from the first group of all processes on. It ends when MPI_Finalize begins,
+// once all ranks have come there. After a fault MPI_Finalize is skipped: it would wait for the
+// missing rank.
 class Runtime {
  public:
   static Runtime& instance() { return lockstep::detail::never_destroyed<Runtime>(); }
@@ -37,17 +37,17 @@ class Runtime {
     return thread_;
   }
 
-  // Null as long as nobody watches.
+  // Null until `watch`, and if nobody watches.
   const std::shared_ptr<distributed::Watchdog>& watchdog() const { return watchdog_; }
 
-  // Begins to watch all processes, which all call it, between operations. Does nothing if it has
-  // been called, or there is one process.
+  // Starts to watch all processes, which all call it, between operations. Does nothing if it was
+  // called before, or if there is only one process.
   void watch() {
     if (world_ != MPI_COMM_NULL) return;
     MPI_Comm world = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
     watchdog_ = watch_world(world);
-    world_ = world;  // if watch_world throws, on all ranks, the next call tries again
+    world_ = world;  // if watch_world throws, it does so on all ranks, and the next call retries
     if (!watchdog_) return;
     // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
     int key = MPI_KEYVAL_INVALID;
@@ -78,7 +78,7 @@ class Runtime {
                  ", but lockstep's communication thread needs MPI_THREAD_SERIALIZED: ask "
                  "MPI_Init_thread for it");
     if (initialized) return;
-    // Some MPIs do not give an error of MPI_Test to the communicator of the request.
+    // Some MPIs do not report an error of MPI_Test to the request's communicator.
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -86,7 +86,7 @@ class Runtime {
   }
 
   // A process that fails may leave others waiting for it in a collective, and MPI_Finalize would
-  // then wait for them: they are told by the watchdog, or taken down where there is none.
+  // then wait for them. The watchdog tells them; without one they are aborted.
   void end_with_process() {
 #ifdef __GLIBC__
     ::on_exit([](int status, void* self) { static_cast<Runtime*>(self)->end(status); }, this);
@@ -111,9 +111,9 @@ class Runtime {
     }
   }
 
-  // Ends the process without MPI_Finalize. Its launcher notices that, too.
+  // Ends the process without MPI_Finalize, which its launcher also notices.
   [[noreturn]] void quit(int status) {
-    // On rank 0 this tells the others before the process ends.
+    // Rank 0 tells the others here, before the process ends.
     watchdog_->leave();
     std::fflush(nullptr);
     ::_exit(status);
@@ -124,8 +124,8 @@ class Runtime {
     return MPI_SUCCESS;
   }
 
-  // Ends the watch when all ranks have come here, however much later. If others wait for this rank
-  // in a collective, they learn that it has left that out.
+  // Ends the watch when all ranks have come here, however late. Others that wait for this rank in a
+  // collective learn that it skipped that.
   void end_watch() {
     try {
       watchdog_->finish();
@@ -139,7 +139,7 @@ class Runtime {
     watchdog_->leave();
   }
 
-  // Called for an exception that nothing has caught.
+  // Called for an uncaught exception.
   [[noreturn]] static void at_terminate() {
     const Runtime& runtime = instance();
     const std::exception_ptr error = std::current_exception();
@@ -154,7 +154,7 @@ class Runtime {
   // Set by `watch`.
   MPI_Comm world_ = MPI_COMM_NULL;
   std::shared_ptr<distributed::Watchdog> watchdog_;
-  std::terminate_handler terminate_ = nullptr;  // the handler before
+  std::terminate_handler terminate_ = nullptr;  // the previous handler
 };
 
 }  // namespace lockstep::mpi::detail

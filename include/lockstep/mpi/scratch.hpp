@@ -12,26 +12,26 @@
 
 namespace lockstep::mpi::detail {
 
-// What MPI reads and writes while requests are under way.
+// Memory that MPI uses while requests are under way.
 struct Scratch {
   std::vector<std::byte> buffer;
-  std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
+  std::vector<int> counts;  // the bytes of each rank's share, and its offset in a piece
   std::vector<int> offsets;
   ComparedCall call;
-  MPI_Comm copy = MPI_COMM_NULL;  // MPI_Comm_idup writes here until its request has ended
+  MPI_Comm copy = MPI_COMM_NULL;  // MPI_Comm_idup writes here while under way
 
-  // The buffer, with at least so many bytes.
+  // The buffer, with at least `bytes`.
   std::byte* room(std::size_t bytes) {
     if (buffer.size() < bytes) buffer.resize(bytes);
     return buffer.data();
   }
 };
 
-// The most bytes, of all ranks together, that go through a carrier's buffer at once.
+// The most bytes, over all ranks, that a carrier's buffer holds at once.
 inline constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-// Calls piece(where it begins, its length), both in bytes, for pieces of a part of which `parts`
-// fit into kPiece. They are of whole elements.
+// Calls piece(offset, length), both in bytes and of whole elements, for pieces of a part, such that
+// `parts` pieces fit into kPiece.
 template <class Piece>
 void in_pieces(const distributed::detail::Call& call, std::size_t parts, const Piece& piece) {
   const std::size_t line = 64 * element_size(call.dtype);

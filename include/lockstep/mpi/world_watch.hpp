@@ -20,9 +20,9 @@
 
 namespace lockstep::mpi::detail {
 
-// What rank 0 broadcasts of its watchdog.
+// What rank 0 broadcasts about its watchdog.
 struct WatchInvitation {
-  // Where the watchdog is. Empty if nobody watches: then `error` says why, unless that is wanted.
+  // The watchdog's address. Empty if nobody watches: by choice, or because of `error`.
   std::array<char, 512> address{};
   std::array<char, 1024> error{};
 
@@ -33,9 +33,9 @@ struct WatchInvitation {
   }
 };
 
-// Has the processes of a communicator watch each other, as rank 0's environment says: all of them
-// call it, between operations. Null if there is only one process, or if watching is not wanted. An
-// Error on all ranks if one of them cannot take part; on a rank without memory a bad_alloc.
+// Makes the processes of a communicator watch each other, as rank 0's environment says. All of them
+// call it, between operations. Null if there is only one process, or if watching is switched off.
+// An Error on all ranks if one of them cannot take part; a bad_alloc on a rank without memory.
 inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   const int rank = rank_in(world);
   const int size = size_of(world);
@@ -44,10 +44,10 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   distributed::WatchdogOptions options;
   std::shared_ptr<distributed::Watchdog> watchdog;
   WatchInvitation invitation;
-  // From here on a rank that fails comes to what the others wait in, and throws then.
+  // From here on a rank that fails first goes on to where the others wait for it, and then throws.
   std::exception_ptr error;
   const auto join = [&] {
-    // All ranks are here, or about to be.
+    // All ranks are here, or soon will be.
     constexpr std::chrono::minutes kJoinTimeout{1};
     distributed::HashStore store(kJoinTimeout);
     if (rank != 0) store.set("watchdog", invitation.address.data());
@@ -73,7 +73,7 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   if (rank != 0) error = lockstep::detail::thrown_by(join);
   // The lowest rank that cannot join, or the number of ranks.
   const auto [failed] = least_of_all(std::array{error ? rank : size}, world, watchdog.get());
-  if (failed < size) watchdog.reset();  // in good order, not because of an exception
+  if (failed < size) watchdog.reset();  // before anything throws, as a normal end
   if (error) std::rethrow_exception(error);
   check<Error>(failed == size, "rank ", failed,
                " has failed to join the watchdog of rank 0, whose host is that of"
