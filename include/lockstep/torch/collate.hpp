@@ -10,13 +10,13 @@
 
 namespace lockstep::data {
 
-// Batches of LibTorch's tensors, for DataLoader and collate: stacked along a new first dimension,
-// alone or in whatever else collate knows. Numbers become lockstep's tensors all the same: a sample
-// that is to be LibTorch's throughout holds tensors.
+// Collates LibTorch's tensors by stacking them along a new first dimension, alone or within
+// anything that collate knows. Numbers still become lockstep's tensors: a sample that is to be
+// LibTorch's throughout must hold tensors.
 //
 // **Torch counterpart.** torch.stack, in torch.utils.data.default_collate.
 // **Backward.** Not recorded.
-// **Threads and exceptions.** LibTorch's error for tensors that differ in shape, which names both
+// **Threads and exceptions.** LibTorch's error, which names both shapes, for tensors of different
 // shapes.
 template <>
 struct Collate<at::Tensor> {
@@ -26,8 +26,8 @@ struct Collate<at::Tensor> {
   }
 };
 
-// Examples, as LibTorch's own data sets give them, become a pair; those without a target their data
-// alone.
+// Examples of LibTorch's data sets become a pair of batches, or without a target the batch of their
+// data.
 //
 // **Torch counterpart.** torch::data::transforms::Stack.
 template <class Data, class Target>

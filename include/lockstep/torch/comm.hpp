@@ -18,14 +18,13 @@
 #include <utility>
 #include <vector>
 
-// The collectives without derivatives, over LibTorch's tensors. What they mean is what they mean
-// for lockstep's (parallel/comm.hpp), but all host devices share LibTorch's memory: a chunk there
-// is a view.
+// The collectives without derivatives for LibTorch's tensors. They do what parallel/comm.hpp says,
+// but all host devices share LibTorch's memory, so a chunk there is a view.
 //
 // **Torch counterpart.** torch::cuda::scatter, gather, broadcast, which refuse CPUs.
 // **Devices and streams.** LibTorch's current streams.
-// **Threads and exceptions.** Any thread. ValueError, IndexError, ShapeError, DtypeError and
-// DeviceError for what does not fit, as for lockstep's tensors.
+// **Threads and exceptions.** Any thread. A ValueError, IndexError, ShapeError, DtypeError or
+// DeviceError as for lockstep's tensors.
 namespace lockstep::comm {
 
 inline std::vector<at::Tensor> scatter(const at::Tensor& tensor, const std::vector<Device>& devices,
@@ -40,7 +39,7 @@ inline std::vector<at::Tensor> scatter(const at::Tensor& tensor, const std::vect
   return tensor_traits<at::Tensor>::scatter(tensor, devices, sizes, dim);
 }
 
-// The result is on the first tensor's device, unless there is a destination.
+// The result is on `destination`, by default the first tensor's device.
 inline at::Tensor gather(const std::vector<at::Tensor>& tensors, std::int64_t dim = 0,
                          std::optional<Device> destination = {}) {
   const at::NoGradGuard guard;
@@ -66,8 +65,8 @@ inline std::vector<std::vector<at::Tensor>> broadcast_coalesced(
   return copies;
 }
 
-// Added in the order given. The sum is a new tensor, on the first input's device unless there is a
-// destination, which must be one of the inputs'.
+// Adds in the given order. The sum is a new tensor on `destination`, which must be an input's
+// device, and is the first input's by default.
 inline at::Tensor reduce_add(const std::vector<at::Tensor>& inputs,
                              std::optional<Device> destination = {}) {
   using Traits = tensor_traits<at::Tensor>;
@@ -93,7 +92,7 @@ inline at::Tensor reduce_add(const std::vector<at::Tensor>& inputs,
   return sum;
 }
 
-// inputs[i][j] is tensor j of device i; entry j of the result is the sum of inputs[i][j] over all
+// inputs[i][j] is tensor j of device i. Entry j of the result is the sum of inputs[i][j] over all
 // i.
 inline std::vector<at::Tensor> reduce_add_coalesced(
     const std::vector<std::vector<at::Tensor>>& inputs, std::optional<Device> destination = {}) {

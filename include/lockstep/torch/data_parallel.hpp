@@ -36,12 +36,12 @@
 
 namespace lockstep::libtorch::detail {
 
-// A replica of one call of a DataParallel.
+// A replica in one call of a DataParallel.
 template <class Net>
 struct RunningReplica {
   std::shared_ptr<Net> net;
   Device device;
-  int threads;  // for its operations
+  int threads;  // intra-op threads for its operations
 };
 
 }  // namespace lockstep::libtorch::detail
@@ -69,8 +69,8 @@ struct module_traits<libtorch::detail::RunningReplica<Net>> {
 
 namespace lockstep::libtorch {
 
-// A list of devices, lockstep's or LibTorch's: of the latter each CPU is a host device of its own.
-// Made without a list, all of LibTorch's GPUs or, if there are none, lockstep's host devices.
+// A list of lockstep's or LibTorch's devices; each CPU in the latter is a host device of its own.
+// By default all of LibTorch's GPUs or, if there are none, lockstep's host devices.
 class DeviceList {
  public:
   DeviceList() {
@@ -99,52 +99,54 @@ class DeviceList {
   std::vector<Device> devices_;
 };
 
-// A module of LibTorch's that runs on several devices at once: each call divides its arguments
-// among them, and the results come back together on one. The module, its optimiser and its training
-// loop stay as they are.
+// Runs a module of LibTorch's on several devices at once: each call divides its arguments among
+// them and gathers the results on one. The module, its optimiser and its training loop stay as they
+// are.
 //
-// Arguments and results are what scatter and gather take: tensors, and tuples, vectors, maps,
-// optionals and plain structs of them; keyword arguments are a struct in ls::kwargs(…).
+// Arguments and results may be tensors, and tuples, vectors, maps, optionals and plain structs of
+// them; keyword arguments are a struct in ls::kwargs(…).
 //
-// The module itself is the first device's replica: buffers that it changes in forward, and all else
-// that it keeps, stay as without DataParallel. The others are copies, made once, at the first call,
-// by clone(); a module that is no torch::nn::Cloneable needs a `factory`, which makes a module of
-// the same structure. So does one of which clone() makes another: one that has given a layer
-// another layer's weight, or has handles of its own to layers in a Sequential or another container.
-// On the CPU the copies share the module's parameters, which forward therefore must not write into,
-// and the memory of arguments: where one writes into its rows and backward needs them, LibTorch may
-// report the change that another has counted. Buffers, and on GPUs parameters, are copied to them
-// at each call: LibTorch does not tell whether they have changed. They follow its requires_grad and
-// training modes. Anything else of the module, such as a plain attribute or an option of a layer
-// that is set later, they have as it was when they were made: call renew() then. What forward keeps
-// for the next call, such as a recurrent state, each replica keeps for itself.
+// The module itself is the first device's replica, so it keeps buffers that forward changes, and
+// everything else. The other replicas are copies made once, at the first call, by clone(). A
+// `factory`, which makes a module of the same structure, is needed instead for a module that is no
+// torch::nn::Cloneable, and for one of which clone() makes another structure: one in which a layer
+// has another layer's weight, or that has its own handles to layers in a Sequential or another
+// container.
 //
-// **Torch counterpart.** torch::nn::parallel::data_parallel, which clones at each call, takes and
-// returns one tensor, and refuses CPUs; torch.nn.DataParallel.
-// **Devices and streams.** Every host device is LibTorch's CPU: its memory is shared, its replica
+// On the CPU the copies share the module's parameters, which forward therefore must not change, and
+// the memory of arguments: if a replica writes to its rows and backward needs them, LibTorch may
+// report a change that another replica made. Buffers, and on GPUs parameters, are copied at each
+// call, since LibTorch does not tell whether they have changed. Copies follow requires_grad and
+// training modes. After changing anything else, such as a plain attribute or a layer's option, call
+// renew(). What forward keeps for the next call, such as a recurrent state, each replica keeps for
+// itself.
+//
+// **Torch counterpart.** torch.nn.DataParallel; torch::nn::parallel::data_parallel, which clones at
+// each call, takes and returns one tensor, and refuses CPUs.
+// **Devices and streams.** Every host device is LibTorch's CPU: they share memory, and each replica
 // has a thread of its own. A module on the CPU is moved to the first device if that is a GPU. Work
-// on GPUs runs on their current streams. Each replica has its share of the intra-op threads, and
-// OpenBLAS one thread a caller: see HostMathThreadsGuard. A warning says where OpenMP's threads
+// on GPUs runs on their current streams. Each replica gets its share of the intra-op threads, and
+// OpenBLAS one thread per caller: see HostMathThreadsGuard. A warning says if OpenMP's threads
 // would be in the way.
 // **Backward.** Gradients of all replicas are summed into the module's parameters, in the order of
-// the devices; one that no replica used gets none. On CPUs the replicas' backwards run at once,
-// each in its thread; a backward that does not retain the graph gives up that of all results of the
-// call. autograd::grad, retained graphs and double backward work as without DataParallel, but for
-// autograd::grad with respect to what the module keeps from forward.
-// **Threads and exceptions.** As ls::DataParallel, but a call is made by one thread at a time, and
-// so is a backward through it if its parameters have hooks. Replicas draw from LibTorch's one
-// generator, in no fixed order. ModuleError for a module that cannot be copied, or that clone()
-// would have to copy with a Linear or Embedding that has another layer's weight; for one whose
-// tensors are not all on the first device, or that has had a tensor or a sub-module replaced or
-// registered since. DeviceError for a GPU that is not there; ValueError for no devices.
+// the devices; a parameter that no replica used gets none. On CPUs the replicas' backwards run
+// concurrently, each in its thread. A backward that does not retain the graph frees that of all
+// results of the call. autograd::grad, retained graphs and double backward work as without
+// DataParallel, except autograd::grad with respect to what the module keeps from forward.
+// **Threads and exceptions.** As ls::DataParallel, but one thread at a time may call it, or run a
+// backward through it if its parameters have hooks. Replicas draw from LibTorch's one generator, in
+// no fixed order. A ModuleError for a module that cannot be copied, or that clone() would copy with
+// a Linear or Embedding that has another layer's weight; for one whose tensors are not all on the
+// first device; and for one in which a tensor or sub-module was replaced or registered since. A
+// DeviceError for a GPU that does not exist; a ValueError for no devices.
 // **Example.**
 //   ls::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};
 //   torch::nll_loss(model(images), labels).backward();
 template <TorchModule Net>
 class DataParallel {
  public:
-  // Makes a new module of the wrapped one's class, whose parameters, buffers and sub-modules have
-  // its names.
+  // Makes a new module of the wrapped one's class, with the same names of parameters, buffers and
+  // sub-modules.
   using Factory = std::function<std::shared_ptr<Net>()>;
 
   DataParallel(std::shared_ptr<Net> module, DeviceList devices = {},
@@ -194,9 +196,9 @@ class DataParallel {
     return (*this)(args...);
   }
 
-  // The module that was handed over.
+  // The wrapped module.
   const std::shared_ptr<Net>& module() const { return module_; }
-  // Drops the copies; the next call makes new ones, of the module as it is then.
+  // Drops the copies. The next call makes new ones of the module as it is then.
   void renew() {
     check_not_moved();
     replicas_->forget();
@@ -230,7 +232,7 @@ class DataParallel {
     return lockstep::detail::nested::scatter(devices_, options_.dim, options_.split, args...);
   }
 
-  // Runs the replicas of the devices that have work, and returns what each returns.
+  // Runs the replicas of the devices that have work, and returns their results.
   template <class Inputs>
   auto run(const Inputs& inputs) const {
     const std::vector<Device>& used = inputs.devices();
@@ -274,10 +276,9 @@ template <ModuleHandle Handle, std::invocable Make>
 DataParallel(const Handle&, DeviceList, Make, DataParallelOptions = {})
     -> DataParallel<detail::NetOf<Handle>>;
 
-// DataParallel without the gather: returns a Scattered with the output of each replica, on its
-// device, for ls::DataParallelCriterion.
-//
-// The options output_device and scalar_outputs, which are the gather's, are ignored.
+// DataParallel without the gather: returns a Scattered of the replicas' outputs, each on its
+// device, for ls::DataParallelCriterion. It ignores the gather's options, output_device and
+// scalar_outputs.
 //
 // **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
 template <TorchModule Net>

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <vector>
 
-// lockstep's devices and LibTorch's. A host device, `cpu:0` or `cpu:1`, is LibTorch's one CPU: it
-// is a place in a list, and a thread, but has no memory of its own.
+// Conversion between lockstep's devices and LibTorch's. A host device, `cpu:0` or `cpu:1`, is
+// LibTorch's one CPU: a place in a list, and a thread, but no memory of its own.
 namespace lockstep::libtorch::detail {
 
 inline at::Device at_device(Device device) {
@@ -19,7 +19,7 @@ inline at::Device at_device(Device device) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
 }
 
-// A DeviceError for a tensor on hardware that lockstep has no name for.
+// The tensor's device; a DeviceError for hardware that lockstep does not have.
 inline Device lockstep_device(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return Device();
   lockstep::check<DeviceError>(tensor.is_cuda(), "lockstep knows CPUs and CUDA devices; this ",
@@ -27,8 +27,7 @@ inline Device lockstep_device(const at::Tensor& tensor) {
   return Device(DeviceType::cuda, tensor.device().index());
 }
 
-// The GPU that LibTorch names; without an index it is the current one, or the first if there is
-// none.
+// The GPU that LibTorch names; without an index the current one, or the first if there is none.
 inline Device gpu_of(at::Device device) {
   if (!device.has_index() && ::torch::cuda::device_count() > 0) {
     device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
@@ -36,19 +35,19 @@ inline Device gpu_of(at::Device device) {
   return Device(DeviceType::cuda, std::max<int>(device.index(), 0));
 }
 
-// Whether they are the same to LibTorch.
+// True if LibTorch has the tensor on this device.
 inline bool is_on(const at::Tensor& tensor, Device device) {
   return tensor.device() == at_device(device);
 }
 
-// The tensor there; itself, unless it is elsewhere. Differentiable. What is moved to the CPU has
-// arrived: LibTorch orders nothing there.
+// The tensor on this device; itself if it is there already. Differentiable. A copy to the CPU has
+// ended, since LibTorch orders nothing there.
 inline at::Tensor moved(const at::Tensor& tensor, Device device) {
   if (is_on(tensor, device)) return tensor;
   return tensor.to(at_device(device), /*non_blocking=*/!device.is_cpu());
 }
 
-// A ValueError for no devices, and a DeviceError for a GPU that LibTorch has not.
+// Throws a ValueError for no devices, and a DeviceError for a GPU that LibTorch does not have.
 inline void check_devices(const std::vector<Device>& devices) {
   lockstep::check<ValueError>(!devices.empty(), "Expected at least one device");
   for (const Device device : devices) {

@@ -29,7 +29,7 @@ namespace lockstep::libtorch {
 
 namespace detail {
 
-// A module lent to the rank's device, where it is moved if it is on the CPU.
+// Moves a module on the CPU to the rank's device, and lends it to lockstep there.
 template <class Net>
 LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::ProcessGroup& group,
                              const DistributedDataParallelOptions& options) {
@@ -44,29 +44,28 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 
 }  // namespace detail
 
-// A module of LibTorch's that is trained on several ranks at once, each with its own part of the
-// data: lockstep's DistributedDataParallel, on the module's own memory. What it does, and what it
-// asks of the ranks, is said there (parallel/distributed.hpp). The module, its optimiser and its
-// training loop stay as they are.
+// Trains a module of LibTorch's on several ranks, each with its own part of the data: lockstep's
+// DistributedDataParallel on the module's own memory. parallel/distributed.hpp says what it does
+// and requires. The module, its optimiser and its training loop stay as they are.
 //
-// Gradients become views of the buckets' memory, in which the ranks' mean is made while backward
-// runs. optimizer.zero_grad() keeps them there where it fills them with zeros; where it drops them,
-// the next backward's are copied there.
+// Gradients become views of the buckets' memory, in which backward computes the ranks' mean.
+// optimizer.zero_grad() keeps them there if it fills them with zeros; if it drops them, the next
+// backward's are copied there.
 //
-// **Torch counterpart.** torch.nn.parallel.DistributedDataParallel, which LibTorch has not.
-// **Devices and streams.** A rank's device is its group's, or that of device_ids: a module on the
-// CPU is moved there. On a GPU the program has lockstep's CUDA side, whose work and LibTorch's wait
-// for each other on the current streams of both, and no two ranks of a process are on one GPU:
-// LibTorch has one thread for all backwards there. On the CPU a rank is a thread or a process, and
-// OpenBLAS gets one thread a caller, as with DataParallel.
-// **Backward.** As lockstep's. A backward that a node of another backward starts is a pass of its
-// own: it must reach all parameters, unless find_unused_parameters is set. After torch::load into
-// the module, a graph from before is not averaged any more. Rank 0's buffers arrive without being
-// counted as a change: the graph of an earlier forward that needs them goes by the new values.
-// **Threads and exceptions.** As lockstep's. A DeviceError for a GPU that one of
-// the libraries has not; a DtypeError for a parameter or buffer of a dtype that lockstep has not; a
-// ModuleError for a module whose tensors are on several devices, at the next call for one that has
-// been replaced, registered, moved or converted since, and for sparse gradients.
+// **Torch counterpart.** torch.nn.parallel.DistributedDataParallel, which LibTorch does not have.
+// **Devices and streams.** A rank's device is its group's, or that in device_ids; a module on the
+// CPU is moved there. For a GPU the program needs lockstep's CUDA side; the work of both libraries
+// is ordered on their current streams, and no two ranks of a process may share a GPU, for which
+// LibTorch has one thread for all backwards. On the CPU a rank is a thread or a process, and
+// OpenBLAS gets one thread per caller, as with DataParallel.
+// **Backward.** As lockstep's. A backward started within another one is a pass of its own: it must
+// reach all parameters, unless find_unused_parameters is set. After torch::load into the module, an
+// earlier graph is not averaged any more. Rank 0's buffers arrive without counting as a change: an
+// earlier forward's graph that needs them uses the new values.
+// **Threads and exceptions.** As lockstep's. A DeviceError for a GPU that one of the libraries does
+// not have; a DtypeError for a parameter or buffer of a dtype that lockstep does not have; a
+// ModuleError for a module with tensors on several devices, for sparse gradients, and, at the next
+// call, for a tensor that was replaced, registered, moved or converted since.
 // **Example.**
 //   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
 //     Net net;
@@ -118,7 +117,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
     return (*this)(args...);
   }
 
-  // The module that was handed over.
+  // The wrapped module.
   const std::shared_ptr<Net>& module() const { return Base::module().net(); }
   std::vector<at::Tensor> parameters() const { return net().parameters(); }
   std::vector<at::Tensor> buffers() const { return net().buffers(); }
@@ -153,7 +152,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
     return *module();
   }
 
-  // The base's, and what it leaves in gradients and memory becomes LibTorch's.
+  // The base's hook, after which LibTorch gets the resulting gradients and memory.
   class Hook final : public JoinHook {
    public:
     Hook(DistributedDataParallel& model, std::unique_ptr<JoinHook> base)
@@ -178,7 +177,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
    private:
     DistributedDataParallel& model_;
     const std::unique_ptr<JoinHook> base_;
-    std::shared_ptr<detail::LentGradients> gradients_;  // also if the model is moved meanwhile
+    std::shared_ptr<detail::LentGradients> gradients_;  // even if the model is moved meanwhile
   };
 
   std::shared_ptr<detail::LentGradients> gradients_;

@@ -18,9 +18,9 @@
 
 namespace lockstep::libtorch::detail {
 
-// What to tell a program with `threads` intra-op threads of OpenMP, whose environment has these
-// values of OMP_WAIT_POLICY and GOMP_SPINCOUNT: nothing if they do not go on using their cores, for
-// milliseconds, after they have been needed, where other replicas are to run.
+// Advice for a program with `threads` intra-op threads of OpenMP and these values of
+// OMP_WAIT_POLICY and GOMP_SPINCOUNT; nothing unless the threads spin for milliseconds after each
+// operation, on cores that other replicas need.
 inline std::optional<std::string> spinning_advice(int threads, const char* policy,
                                                   const char* spins) {
   if (threads < 2 || spins != nullptr) return std::nullopt;
@@ -41,13 +41,12 @@ inline void advise_on_spinning() {
 #endif
 }
 
-// Gives the thread `count` threads for the operations that it runs, until destroyed: each replica
-// has its share of those that the caller has, or they would be more than the cores. OpenMP keeps
-// this number for each thread; a LibTorch with another pool is left as it is, since its number is
-// the process's.
+// Limits the calling thread's operations to `count` intra-op threads until destroyed: each replica
+// gets its share of the caller's, so that there are no more than cores. OpenMP keeps this number
+// for each thread; with another pool, whose number is the process's, nothing changes.
 class IntraopScope : lockstep::detail::NonCopyable {
  public:
-  // The share of one of `replicas`, for the threads that run them. Called by their caller.
+  // The share of each of `replicas`. Called by the thread that starts them.
   static int share(std::size_t replicas) {
     return std::max(1, at::get_num_threads() / static_cast<int>(replicas));
   }
@@ -56,7 +55,7 @@ class IntraopScope : lockstep::detail::NonCopyable {
   ~IntraopScope() { set(before_); }
 
  private:
-  // Of the OpenMP that LibTorch has brought along, whatever the program is compiled with.
+  // Sets it in the OpenMP that LibTorch uses, whatever the program is compiled with.
   static void set(int count) {
     using Function = void (*)(int);
     static const auto function =
@@ -64,7 +63,7 @@ class IntraopScope : lockstep::detail::NonCopyable {
     if (function != nullptr) function(count);
   }
 
-  const int before_;  // asked first of all: a thread's first question sets its number
+  const int before_;  // read first: a thread's first query sets its number
 };
 
 }  // namespace lockstep::libtorch::detail

@@ -18,7 +18,7 @@
 
 namespace lockstep::libtorch::detail {
 
-// Calls `visit(tensor)` for LibTorch's tensors in a nested value that take part in the graph.
+// Calls `visit(tensor)` for LibTorch's tensors in a nested value that require grad.
 template <class T, class Visit>
 void for_each_recorded(T& value, const Visit& visit) {
   const auto look = [&](auto& leaf, const lockstep::detail::nested::Path&) {
@@ -29,9 +29,9 @@ void for_each_recorded(T& value, const Visit& visit) {
   lockstep::detail::nested::for_each_leaf(value, lockstep::detail::nested::Path(""), look);
 }
 
-// Lets the backwards of the replicas run at once, where LibTorch would run one after the other,
-// which is so on CPUs: replaces the tensors in `outputs` by results of a ParallelBackward. Where
-// that is not possible everything stays as it is: the gradients are the same.
+// Makes the replicas' backwards run concurrently on CPUs, where LibTorch would run them one after
+// another: replaces the tensors in `outputs` by results of a ParallelBackward. If that is not
+// possible nothing changes; the gradients are the same.
 template <class Output, class Arguments>
 void join_backward(std::vector<Output>& outputs, const std::vector<Arguments>& arguments,
                    const ReplicaSet& replicas) {

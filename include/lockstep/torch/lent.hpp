@@ -19,8 +19,8 @@
 #include <string>
 #include <utility>
 
-// One piece of memory as a tensor of lockstep's and of LibTorch's: nothing is copied, and each
-// library keeps what the other one uses.
+// Shares memory between a tensor of lockstep's and one of LibTorch's. Nothing is copied, and each
+// library keeps alive what the other one uses.
 namespace lockstep::libtorch::detail {
 
 inline constexpr std::pair<at::ScalarType, Dtype> kDtypes[] = {
@@ -47,8 +47,8 @@ inline Shape shape_of(at::IntArrayRef sizes) {
 }
 inline at::IntArrayRef sizes_of(const Shape& shape) { return {shape.begin(), shape.size()}; }
 
-// The memory of a strided tensor of LibTorch's, which errors call `name`, on a device of that
-// memory. A DtypeError for elements that lockstep has not.
+// A tensor of lockstep's on the memory of a strided tensor of LibTorch's, which errors call `name`;
+// `device` is one of that memory. A DtypeError for a dtype that lockstep does not have.
 inline Tensor lent(const at::Tensor& tensor, Device device, const std::string& name) {
   lockstep::check<ModuleError>(tensor.layout() == at::kStrided, name, " is ", tensor.layout(),
                                ": expected a dense tensor");
@@ -63,15 +63,15 @@ inline Tensor lent(const at::Tensor& tensor, Device device, const std::string& n
                     .owner = std::make_shared<const c10::Storage>(tensor.storage())});
 }
 
-// The memory of a tensor. Whoever uses it first waits for lockstep; what LibTorch does with it
-// comes before the next use of memory that is given up.
+// A tensor of LibTorch's on the memory of a tensor of lockstep's. Its user first waits for
+// lockstep; when it is freed, LibTorch's work comes before the memory's next use.
 inline at::Tensor lent_back(const Tensor& tensor) {
   const Device device = tensor.device();
   const auto give_up = [tensor, device](void*) {
     try {
       wait_for_libtorch(device);
     } catch (...) {
-      // The GPU has failed: nobody uses its memory.
+      // The GPU has failed: nobody will use its memory.
     }
   };
   return at::from_blob(tensor.impl()->data(), sizes_of(tensor.sizes()), sizes_of(tensor.strides()),
@@ -79,7 +79,7 @@ inline at::Tensor lent_back(const Tensor& tensor) {
                        at::TensorOptions(at_dtype(tensor.dtype())).device(at_device(device)));
 }
 
-// Whether they are one piece of memory in one layout.
+// True if both have the same memory and layout.
 inline bool same_memory(const at::Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.layout() == at::kStrided &&
          a.data_ptr() == b.impl()->data() && a.sizes() == sizes_of(b.sizes()) &&

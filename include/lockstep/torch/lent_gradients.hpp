@@ -29,7 +29,7 @@
 
 namespace lockstep::libtorch::detail {
 
-// A backward pass of LibTorch's as one of lockstep's.
+// Presents a backward pass of LibTorch's as one of lockstep's.
 class LentPass final : public lockstep::detail::BackwardPass {
  public:
   using Nodes = std::unordered_map<const lockstep::detail::TensorImpl*, autograd::Node*>;
@@ -42,7 +42,7 @@ class LentPass final : public lockstep::detail::BackwardPass {
   void end() { run_callbacks(); }
 
  private:
-  // Asked by the thread that runs a node of the pass.
+  // Called by the thread that runs a node of the pass.
   bool leads_to(const Tensor& leaf) const override {
     autograd::Node* const node = accumulators_.at(leaf.impl().get());
     const auto* const wanted = autograd::get_current_graph_task_exec_info();
@@ -52,11 +52,11 @@ class LentPass final : public lockstep::detail::BackwardPass {
     }
     return autograd::get_current_graph_task_nodes_in_graph()->count(node) != 0;
   }
-  // All others lead to a leaf.
+  // All other nodes lead to a leaf.
   bool is_last_node() const override { return unfinished_ == 0; }
 
-  // How many leaves the pass goes to, some of which may be nobody's parameters. Unknown, and more
-  // than there will be, in a pass that leaves some out.
+  // The number of leaves that the pass reaches, which need not be parameters. In a pass that skips
+  // some it is unknown, and SIZE_MAX.
   static std::size_t all_leaves() {
     const auto* const wanted = autograd::get_current_graph_task_exec_info();
     if (wanted && !wanted->empty()) return SIZE_MAX;
@@ -68,19 +68,19 @@ class LentPass final : public lockstep::detail::BackwardPass {
   }
 
   const Nodes accumulators_;
-  std::size_t unfinished_;  // leaves that nothing has been reported of
+  std::size_t unfinished_;  // leaves that have not been reported yet
 };
 
-// Hands the gradients of LibTorch's parameters to those of lockstep's that were lent their memory,
-// and back: a hook of lockstep's on one of these finds LibTorch's gradient in `grad`, and what it
-// puts there becomes LibTorch's.
+// Passes the gradients of LibTorch's parameters to lockstep's parameters on the same memory, and
+// back: a hook on one of the latter finds LibTorch's gradient in `grad`, and LibTorch gets what the
+// hook puts there.
 //
-// Gradients that LibTorch has are taken over at the first of a pass, and each when it is new; at
-// the end of the pass, and after a pass that has failed, all are given back. In between LibTorch's
-// parameters may show memory that is being reduced.
+// It takes over all gradients at the first one of a pass, and each one when it is new, and gives
+// all back at the end of the pass, even if that fails. In between LibTorch's parameters may show
+// memory that is being reduced.
 //
-// Threads: one at a time; LibTorch runs a backward on the CPU in the thread that calls it, and one
-// on a GPU in a thread of its own, which the caller waits for.
+// Threads: one at a time. LibTorch runs a backward on the CPU in the calling thread, and on a GPU
+// in a thread for which the caller waits.
 class LentGradients : public std::enable_shared_from_this<LentGradients>,
                       lockstep::detail::NonCopyable {
  public:
@@ -104,8 +104,8 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     for (Member& member : members_) member.detach();
   }
 
-  // Registers the hooks, when a shared_ptr owns this. Called before each forward, too: a parameter
-  // that torch::load has written to has another node.
+  // Registers the hooks, once a shared_ptr owns this. Called before each forward as well, since a
+  // parameter that torch::load has written has another node.
   void attach() {
     for (std::size_t i = 0; i < members_.size(); ++i) {
       Member& member = members_[i];
@@ -118,7 +118,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     }
   }
 
-  // Makes LibTorch's gradients those of lockstep's parameters.
+  // Gives LibTorch's parameters the gradients of lockstep's.
   void give_back() {
     if (members_.empty()) return;
     wait_for_lockstep(members_[0].parameter.device());
@@ -126,7 +126,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
   }
 
  private:
-  // Behind a parameter's AccumulateGrad: reports what that has done.
+  // Runs after a parameter's AccumulateGrad, and reports it.
   class Hook final : public autograd::FunctionPostHook {
    public:
     Hook(std::weak_ptr<LentGradients> owner, std::size_t i) : owner_(std::move(owner)), i_(i) {}
@@ -145,9 +145,9 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     std::string name;
     at::Tensor original;
     Tensor parameter;
-    NodePtr node{};  // that accumulates the gradient
+    NodePtr node{};  // which accumulates the gradient
     std::uintptr_t hook = 0;
-    Tensor shared{};  // the gradient that both had last
+    Tensor shared{};  // the last gradient that both had
 
     void detach() {
       if (node) node->del_post_hook(hook);
@@ -173,7 +173,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     }
   };
 
-  // Belongs to LibTorch's callback at the end of a pass, which drops it if the pass fails.
+  // Owned by LibTorch's callback at the end of a pass, which is destroyed if the pass fails.
   class End : lockstep::detail::NonCopyable {
    public:
     End(std::shared_ptr<LentPass> pass, std::weak_ptr<LentGradients> owner)
@@ -182,7 +182,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
       try {
         leave();
       } catch (...) {
-        // No memory for what tells LibTorch: its gradients are of no use after such a pass.
+        // Out of memory: LibTorch's gradients are useless after such a pass anyway.
       }
     }
     void reached() {
@@ -207,7 +207,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
   };
 
   void on_gradient(std::size_t i) {
-    // Backward of a graph that is to have derivatives, or not.
+    // As LibTorch's: whether the gradients are differentiable.
     const GradModeGuard mode(at::GradMode::is_enabled());
     std::shared_ptr<LentPass> pass = pass_.lock();
     if (!pass) pass = begin();
@@ -238,9 +238,9 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     return pass;
   }
 
-  std::vector<Member> members_;  // the parameters that are trained
+  std::vector<Member> members_;  // the trained parameters
   LentPass::Nodes nodes_;
-  std::weak_ptr<LentPass> pass_;  // the one that is running
+  std::weak_ptr<LentPass> pass_;  // the running one
 };
 
 }  // namespace lockstep::libtorch::detail

@@ -21,14 +21,14 @@
 
 namespace lockstep::libtorch::detail {
 
-// A module of LibTorch's as a module of lockstep's: its parameters and buffers, by their names, on
-// its memory. They have no graph of their own.
+// Presents a module of LibTorch's as one of lockstep's: its parameters and buffers, by name, on its
+// memory. They have no graph of their own.
 template <class Net>
 class LentModule {
  public:
   LentModule(std::shared_ptr<Net> net, Device device)
       : net_(std::move(net)), device_(device), originals_(tensors_of(*net_)) {
-    std::unordered_map<const c10::TensorImpl*, Tensor> known;  // tied ones are one
+    std::unordered_map<const c10::TensorImpl*, Tensor> known;  // so that tied ones stay tied
     for (const ModuleTensor& original : originals_) {
       const at::Tensor& tensor = original.tensor;
       Tensor& here = known[tensor.unsafeGetTensorImpl()];
@@ -48,9 +48,8 @@ class LentModule {
   const std::vector<ModuleTensor>& originals() const { return originals_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
-  // Goes after memory that the module's tensors have moved to, as torch::load moves it, and after
-  // what is frozen and thawed. A ModuleError for tensors that are others, or others of kind, than
-  // those that were lent.
+  // Follows the module's tensors to other memory, as torch::load moves them, and their
+  // requires_grad. A ModuleError if a tensor was replaced or its shape, dtype or device changed.
   void refresh() {
     check_same_tensors(originals_, tensors_of(*net_), kAdvice);
     for (std::size_t j = 0; j < originals_.size(); ++j) {
@@ -73,7 +72,7 @@ class LentModule {
     { net.forward(args...) } -> std::move_constructible;
   }
   {
-    wait_for_lockstep(device_);  // buffers that have come from another rank
+    wait_for_lockstep(device_);  // for buffers from another rank
     return net_->forward(args...);
   }
 

@@ -28,7 +28,7 @@ using ModulePtr = std::shared_ptr<::torch::nn::Module>;
 // Makes a module with the structure of another one.
 using ModuleFactory = std::function<ModulePtr()>;
 
-// A parameter or buffer by its name; a tied one comes several times.
+// A parameter or buffer and its name; a tied one has several entries.
 struct ModuleTensor {
   std::string name;
   at::Tensor tensor;
@@ -57,7 +57,7 @@ inline void check_device(const std::vector<ModuleTensor>& tensors, Device device
   }
 }
 
-// Moves a module that is on the CPU to its device. A ModuleError for one that is elsewhere.
+// Moves a module on the CPU to its device. A ModuleError for a module elsewhere.
 inline void place(::torch::nn::Module& module, Device device) {
   const std::vector<ModuleTensor> tensors = tensors_of(module);
   const auto on_cpu = [](const auto& tensor) { return tensor.tensor.is_cpu(); };
@@ -67,8 +67,8 @@ inline void place(::torch::nn::Module& module, Device device) {
   check_device(tensors, device);
 }
 
-// Throws a ModuleError unless a module that had the tensors `before` has the same ones `now`;
-// `advice` ends its message.
+// Throws a ModuleError unless a module that had the tensors `before` has the same ones `now`; the
+// message ends with `advice`.
 inline void check_same_tensors(const std::vector<ModuleTensor>& before,
                                const std::vector<ModuleTensor>& now, const char* advice) {
   for (std::size_t j = 0; j < now.size() && j < before.size(); ++j) {
@@ -82,8 +82,8 @@ inline void check_same_tensors(const std::vector<ModuleTensor>& before,
                                " parameters and buffers, but had ", before.size(), advice);
 }
 
-// Throws a ModuleError if a layer of this kind uses, in place of its own weight, another one of the
-// module's `tensors`, as by `out->weight = embedding->weight`: clone() gives each its own again.
+// Throws a ModuleError if a layer of this kind uses another of the module's `tensors` in place of
+// its own weight, as by `out->weight = embedding->weight`: clone() would give it its own again.
 template <class Layer>
 void check_own_weight(const ::torch::nn::Module& module, const std::string& name,
                       const std::vector<ModuleTensor>& tensors) {
@@ -100,8 +100,7 @@ void check_own_weight(const ::torch::nn::Module& module, const std::string& name
   }
 }
 
-// Puts LibTorch's random numbers on the CPU back to where they were: a copy of a module draws
-// values that it does not keep.
+// Restores LibTorch's random numbers on the CPU: copying a module draws values that are not kept.
 class RandomStateScope : lockstep::detail::NonCopyable {
  public:
   RandomStateScope() : generator_(at::detail::getDefaultCPUGenerator()) {
@@ -118,9 +117,8 @@ class RandomStateScope : lockstep::detail::NonCopyable {
   at::Tensor state_;
 };
 
-// A copy of a module for another device, which follows it: its tensors, whether each is trained,
-// and the modes of its sub-modules. Parameters on the module's own device are in the module's
-// memory.
+// A copy of a module for another device, which follows its tensors, what is trained, and the modes
+// of its sub-modules. On the module's own device it shares the memory of the parameters.
 class ModuleCopy {
  public:
   ModuleCopy(const ModulePtr& original, const std::vector<ModuleTensor>& tensors, Device device,
@@ -136,9 +134,9 @@ class ModuleCopy {
 
   const ModulePtr& module() const { return module_; }
   const at::Tensor& tensor(std::size_t j) const { return bindings_[places_[j]].copy; }
-  // Whether LibTorch has counted a change of tensor j, or of its copy, since the last refresh.
+  // True if LibTorch has counted a change of tensor j, or of its copy, since the last refresh.
   bool has_changed(std::size_t j) const { return bindings_[places_[j]].has_changed(); }
-  // Whether no tensor has another shape or dtype now.
+  // True if no tensor has changed its shape or dtype.
   bool fits() const {
     return std::all_of(bindings_.begin(), bindings_.end(), [](const auto& b) { return b.fits(); });
   }
@@ -151,26 +149,26 @@ class ModuleCopy {
     for (std::size_t m = 0; m < modules_.size(); ++m) {
       same_modes = same_modes && modules_[m]->is_training() == copied_modules_[m]->is_training();
     }
-    // The outer before the inner: train() goes down to all within.
+    // Outer modules first, since train() also sets all modules within.
     for (std::size_t m = 0; m < modules_.size() && !same_modes; ++m) {
       copied_modules_[m]->train(modules_[m]->is_training());
     }
   }
 
-  // Makes gradients of the copy of tensor j flow to a node; none to a null one.
+  // Makes gradients of the copy of tensor j flow to a node, or nowhere if it is null.
   void connect(std::size_t j, const NodePtr& node) {
     Binding& binding = bindings_[places_[j]];
     at::Tensor& copy = binding.copy;
-    if (node && copy.grad_fn() == node) return;  // it is tied
-    // As new: a leaf that is not trained, and no view, as it may be that reset() has made.
+    if (node && copy.grad_fn() == node) return;  // a tied tensor's second name
+    // Makes it an untrained leaf that is no view, which reset() may have made it.
     copy.unsafeGetTensorImpl()->set_autograd_meta(nullptr);
     if (!node) return;
     binding.fit();
     autograd::impl::set_gradient_edge(copy, {node, node->add_input_metadata(copy)});
   }
 
-  // Throws a ModuleError if a parameter in memory that is the module's as well has been written to
-  // since the last refresh.
+  // Throws a ModuleError if a parameter that shares the module's memory was written since the last
+  // refresh.
   void check_shared() const {
     for (const Binding& binding : bindings_) {
       lockstep::check<ModuleError>(
@@ -183,26 +181,26 @@ class ModuleCopy {
  private:
   using Versions = std::array<std::optional<std::int64_t>, 2>;
 
-  // A tensor of the copy, and the original's that it follows.
+  // A tensor of the copy, and the original that it follows.
   struct Binding {
-    std::string name;  // the first, if they are tied
+    std::string name;  // the first of several, if tied
     at::Tensor original;
     at::Tensor copy;
     bool parameter;
     Versions versions = {};  // as of the last refresh
 
-    // Parameters on one device are one memory: they cannot be out of date.
+    // Parameters on one device share memory, and so cannot be out of date.
     bool shares() const {
       return parameter && original.has_storage() && copy.device() == original.device();
     }
 
     Versions versions_now() const { return {version_of(original), version_of(copy)}; }
-    // Whether a change of either has been counted since the last refresh.
+    // True if a change of either was counted since the last refresh.
     bool has_changed() const { return versions != versions_now(); }
 
-    // Whether the original has other values cannot be known: LibTorch's SGD and its batch_norm
-    // write without counting it as a change. So what is not counted there is not counted here: a
-    // graph that has saved the tensor stays as good as the plain module's.
+    // Nothing tells whether the original's values have changed: LibTorch's SGD and batch_norm write
+    // without counting a change. What is not counted there is not counted here either, so a graph
+    // that has saved the tensor stays as valid as the plain module's.
     void refresh() {
       fit();
       if (!shares()) {
@@ -211,7 +209,7 @@ class ModuleCopy {
       versions = versions_now();
     }
 
-    // Gives the copy memory of the original's kind, or the original's, unless it has that.
+    // Gives the copy memory like the original's, or shares the original's, if needed.
     void fit() {
       const c10::InferenceMode normal(false);
       if (!shares()) {
@@ -233,14 +231,14 @@ class ModuleCopy {
            tensor.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
   }
 
-  // How often a tensor has been written to, if that is counted at all.
+  // The tensor's count of changes, if it has one.
   static std::optional<std::int64_t> version_of(const at::Tensor& tensor) {
     const c10::VariableVersion& counter = autograd::impl::version_counter(tensor);
     if (!counter.enabled()) return std::nullopt;
     return static_cast<std::int64_t>(counter.current_version());
   }
 
-  // Its tensors are normal ones, in inference mode as well.
+  // Makes the copy. Its tensors are normal ones even in inference mode.
   static ModulePtr copied(const ModulePtr& original, const std::vector<ModuleTensor>& tensors,
                           Device device, const ModuleFactory& factory) {
     const c10::InferenceMode normal(false);
@@ -274,8 +272,8 @@ class ModuleCopy {
     return copy;
   }
 
-  // Pairs the tensors by name, or by their order if clone() has given them other names: that of a
-  // Sequential numbers the modules in it.
+  // Pairs the tensors by name, or by order if clone() has changed names, as a Sequential's clone()
+  // does, which numbers its modules.
   void bind(const std::string& name, const std::vector<ModuleTensor>& originals, bool by_factory) {
     const std::vector<ModuleTensor> copies = tensors_of(*module_);
     std::unordered_map<std::string, std::size_t> named;
@@ -313,10 +311,10 @@ class ModuleCopy {
   }
 
   ModulePtr module_;
-  std::vector<ModulePtr> modules_;         // of the original, the outer before the inner
+  std::vector<ModulePtr> modules_;         // of the original, outer before inner
   std::vector<ModulePtr> copied_modules_;  // in the same order
-  std::vector<Binding> bindings_;          // one a tensor
-  std::vector<std::size_t> places_;        // of the original's tensors by name, in bindings_
+  std::vector<Binding> bindings_;          // one for each tensor
+  std::vector<std::size_t> places_;        // in bindings_, of each of the original's names
 };
 
 }  // namespace lockstep::libtorch::detail

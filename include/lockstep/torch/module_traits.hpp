@@ -25,7 +25,7 @@ concept TorchModule = std::derived_from<Net, ::torch::nn::Module>;
 
 namespace detail {
 
-// The pointer to the module of a handle: itself, or that of what TORCH_MODULE declares, such as
+// The pointer in a handle: itself, or that of what TORCH_MODULE declares, such as
 // torch::nn::Linear.
 template <TorchModule Net>
 const std::shared_ptr<Net>& pointer_of(const std::shared_ptr<Net>& module) {
@@ -41,7 +41,7 @@ using NetOf = std::remove_reference_t<decltype(*detail::pointer_of(std::declval<
 
 }  // namespace detail
 
-// What points at a module of LibTorch's: a shared_ptr, or what TORCH_MODULE declares.
+// A handle on a module of LibTorch's: a shared_ptr, or what TORCH_MODULE declares.
 template <class Handle>
 concept ModuleHandle = requires {
   typename detail::NetOf<Handle>;
@@ -51,11 +51,11 @@ concept ModuleHandle = requires {
 
 namespace lockstep {
 
-// LibTorch's modules for replicate and parallel_apply: pointers to them, and holders.
+// Lets replicate and parallel_apply take handles on LibTorch's modules.
 //
-// The first replica is the module itself, or with `detach` a copy in its memory. Copies are made by
-// clone(), without drawing other random numbers than the module has; a module without it is a
-// ModuleError, as is one with a Linear or Embedding that has another layer's weight.
+// The first replica is the module itself, or with `detach` a copy on its memory. Copies are made by
+// clone(), without advancing the random numbers. A module without clone() is a ModuleError, as is
+// one with a Linear or Embedding that has another layer's weight.
 template <libtorch::ModuleHandle Handle>
 struct module_traits<Handle> {
   using Net = libtorch::detail::NetOf<Handle>;

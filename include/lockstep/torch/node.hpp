@@ -16,13 +16,13 @@ namespace lockstep::libtorch::detail {
 
 namespace autograd = ::torch::autograd;
 
-// How LibTorch owns nodes: by std::shared_ptr, or by a pointer of its own in newer ones.
+// How LibTorch owns nodes: by std::shared_ptr, or in newer versions by a pointer of its own.
 using NodePtr = decltype(autograd::Edge::function);
 
 template <class N, class Pointer = NodePtr, class... Args>
 Pointer make_node(Args&&... args) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
-    // LibTorch's deleteNode, found by its argument, since newer ones have none.
+    // LibTorch's deleteNode, found by argument lookup, since newer versions have none.
     return Pointer(new N(std::forward<Args>(args)...), [](N* old) { deleteNode(old); });
   } else {
     return Pointer(c10::make_intrusive<N>(std::forward<Args>(args)...));
@@ -38,8 +38,8 @@ Pointer pointer_to(N& node) {
   }
 }
 
-// a + b; in a's memory, if nobody else has it and no derivative is wanted. Undefined ones are
-// zeros.
+// a + b, in a's memory if nothing else uses that and no derivative is wanted. Undefined tensors
+// count as zeros.
 inline at::Tensor added(at::Tensor a, const at::Tensor& b) {
   if (!a.defined()) return b;
   if (!b.defined()) return a;
@@ -50,8 +50,8 @@ inline at::Tensor added(at::Tensor a, const at::Tensor& b) {
   return a + b;
 }
 
-// The gradients of a tensor's copies, one an input, → their sum on the tensor's device, in the
-// order of the copies. Lives as long as the copies, which all point at it.
+// Sums the gradients of a tensor's copies, one for each input, on the tensor's device, in the order
+// of the copies. It lives as long as the copies, which all point at it.
 class ReduceAdd : public autograd::Node {
  public:
   explicit ReduceAdd(const at::Tensor& original)

@@ -25,15 +25,15 @@
 #include <utility>
 #include <vector>
 
-// LibTorch runs a backward on the CPU in the one thread that asks for it. So that the replicas' run
-// at once, one node stands for their parts of the graph: its inputs are the gradients of all that
-// they returned, its outputs those of the parameters and arguments that they were given.
+// LibTorch runs a backward on the CPU in the one thread that asks for it. To run the replicas'
+// concurrently, one node stands for their parts of the graph: its inputs are the gradients of all
+// their results, its outputs those of their parameters and arguments.
 namespace lockstep::libtorch::detail {
 
-// Where the replicas' graphs end: what candidate k for the node's outputs belongs to, for each k.
+// Where the replicas' graphs end, at candidates for the node's outputs, which have numbers.
 class GraphEnds {
  public:
-  // A node that stands for candidate k, whichever of its inputs.
+  // A node that stands for candidate k, by any of its inputs.
   void add_node(const autograd::Node* node, std::size_t k) { nodes_.emplace(node, k); }
   void add_edge(const autograd::Edge& edge, std::size_t k) {
     edges_[edge.function.get()].emplace(edge.input_nr, k);
@@ -42,8 +42,8 @@ class GraphEnds {
   static constexpr std::size_t kInside = SIZE_MAX;
   static constexpr std::size_t kStray = SIZE_MAX - 1;
 
-  // The candidate for an edge of a replica's graph; or that it leads further into it; or kStray for
-  // one that leads out where no candidate is.
+  // The candidate at an edge of a replica's graph; kInside if the edge leads further into the
+  // graph; kStray if it leads out where there is no candidate.
   std::size_t find(const autograd::Edge& edge) const {
     const autograd::Node* const node = edge.function.get();
     if (const auto found = nodes_.find(node); found != nodes_.end()) return found->second;
@@ -61,19 +61,19 @@ class GraphEnds {
 
 // One replica's part of the graph.
 struct GraphPart {
-  autograd::edge_list roots;        // of its results
-  std::vector<std::size_t> inputs;  // of the node, one a root
+  autograd::edge_list roots;        // the edges of its results
+  std::vector<std::size_t> inputs;  // the node's inputs, one for each root
   autograd::edge_list ends;
-  std::vector<std::size_t> outputs;  // of the node, one an end
+  std::vector<std::size_t> outputs;  // the node's outputs, one for each end
 };
 
-// What the replicas' parts of the graph are to be joined by.
+// How to join the replicas' parts of the graph.
 struct JoinPlan {
   std::vector<GraphPart> parts;
-  autograd::edge_list next;  // of the node
+  autograd::edge_list next;  // the node's next edges
 };
 
-// Whether the nodes behind some edges lead on to a candidate. Walks over the whole graph there.
+// True if the nodes behind some edges lead on to a candidate. Walks the whole graph behind them.
 inline bool lead_on(const autograd::edge_list& edges, const GraphEnds& ends) {
   std::unordered_set<const autograd::Node*> visited;
   std::vector<const autograd::Node*> pending;
@@ -93,15 +93,15 @@ inline bool lead_on(const autograd::edge_list& edges, const GraphEnds& ends) {
   return false;
 }
 
-// Finds the ends of each part, and numbers the node's outputs: those of the candidates, whose
-// numbers `ends` has, that a part leads to. False if a part leads to something else that is
-// trained, which the node would not reach, or if two of them have something in common: then no node
-// may stand for them. Nor may one if an end leads on to another, as an argument does that this
-// module has made: LibTorch would go on to that one within the part, and after the node again.
+// Finds the ends of each part, and numbers the node's outputs: the candidates to which some part
+// leads. False if no node may stand for the parts: if a part leads to something trained that is no
+// candidate, if two parts share something, or if an end leads on to another, as an argument that
+// this module has made does, so that LibTorch would reach that one within the part and again after
+// the node.
 inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
                       const autograd::edge_list& candidates) {
   std::vector<std::size_t> outputs(candidates.size(), GraphEnds::kStray);
-  std::unordered_map<const autograd::Node*, std::size_t> visited;  // and by which part
+  std::unordered_map<const autograd::Node*, std::size_t> visited;  // and the part of each
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     GraphPart& part = plan.parts[i];
     std::vector<const autograd::Node*> pending;
@@ -134,7 +134,7 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
         part.outputs.push_back(outputs[end]);
       }
     }
-    // A copy that uses a parameter of the module itself besides its own, whose node leads there.
+    // A copy that also uses a parameter of the module itself, to which its own one's node leads.
     for (const autograd::Edge& end : part.ends) {
       for (const autograd::Edge& edge : end.function->next_edges()) {
         if (found.contains(edge)) return false;
@@ -144,8 +144,8 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
   return !lead_on(plan.next, ends);
 }
 
-// Takes the hooks on the tensor behind an edge, retain_grad's among them, from its node, which
-// comes first in the result; nothing with a LibTorch that does not have both kinds there.
+// Removes the hooks on the tensor behind an edge, retain_grad's included, from its node, and
+// returns the node and the hooks; nothing with a LibTorch that does not have both kinds there.
 template <class Edge>
 auto take_hooks(const Edge& edge) {
   if constexpr (requires { edge.function->retains_grad_hooks(); }) {
@@ -156,12 +156,12 @@ auto take_hooks(const Edge& edge) {
   }
 }
 
-// Puts aside the hooks on the tensors behind some edges, retain_grad's among them, until destroyed:
-// they are for the replicas' sum, but newer LibTorchs call them where the gradient of a part is
-// captured, too.
+// Removes the hooks on the tensors behind some edges, retain_grad's included, until destroyed: they
+// are for the replicas' sum, but newer LibTorchs also call them where a part's gradient is
+// captured.
 //
-// Threads: nothing orders two passes through one module at the same time, one of which may miss the
-// hooks that the other has put aside; neither may anybody add a hook meanwhile.
+// Threads: nothing orders concurrent passes through one module, so one may miss the hooks that the
+// other has removed; and nobody may add a hook meanwhile.
 template <class Edge = autograd::Edge>
 class HooksAside : lockstep::detail::NonCopyable {
  public:
@@ -177,7 +177,7 @@ class HooksAside : lockstep::detail::NonCopyable {
   void add(const std::vector<Edge>& edges) {
     if constexpr (kThere) {
       for (const Edge& edge : edges) {
-        // Of a node with several of the edges none are left after the first.
+        // A node with several of the edges has no hooks left after the first.
         if (edge.function->tensor_pre_hooks().empty() &&
             edge.function->retains_grad_hooks().empty()) {
           continue;
@@ -194,19 +194,18 @@ class HooksAside : lockstep::detail::NonCopyable {
   std::vector<Taken> aside_;
 };
 
-// The node. It keeps the replicas' graphs as they are, and gives them up as a whole: the gradient
-// of an activation that the module keeps goes by them, too, later in the same pass.
+// The node. It keeps the replicas' graphs unchanged and frees them as a whole, since the gradient
+// of an activation that the module keeps uses them, too, later in the same pass.
 //
-// So does double backward, which is why their ends are ReduceAdds and not leaves; there what
-// LibTorch runs first is not known. After a pass that has made a graph of its gradients the node
-// therefore only passes on, to the replicas' graphs, what it gets, and LibTorch runs these as it
-// does all others.
+// Double backward uses them as well, which is why their ends are ReduceAdds and not leaves. Its
+// order of nodes is not known, so after a pass that has recorded its gradients the node only passes
+// its inputs on to the replicas' graphs, which LibTorch then runs itself.
 class ParallelBackward : public autograd::Node {
  public:
   ParallelBackward(std::vector<GraphPart> parts, autograd::edge_list next)
       : autograd::Node(roots_of(parts)),
         parts_(std::make_shared<const std::vector<GraphPart>>(std::move(parts))) {
-    // In the place of the roots, above which LibTorch has placed the node with them.
+    // Instead of the roots, for which LibTorch's constructor has ordered the node.
     next_edges() = std::move(next);
   }
 
@@ -222,7 +221,7 @@ class ParallelBackward : public autograd::Node {
     lockstep::check<AutogradError>(parts != nullptr,
                                    "Trying to backward through the graph of a DataParallel a "
                                    "second time: specify retain_graph=true at the first");
-    // What this pass does not ask for is left out. Only this thread knows.
+    // What this pass does not need is skipped. Only this thread knows.
     std::vector<Pass> passes;
     for (const GraphPart& part : *parts) {
       Pass pass = pass_of(part, grads);
@@ -278,7 +277,7 @@ class ParallelBackward : public autograd::Node {
     return roots;
   }
 
-  // At the end of the pass that runs, which still needs the edges.
+  // Takes effect at the end of the running pass, which still needs the edges.
   void pass_on_later() {
     autograd::Engine::get_default_engine().queue_callback([self = pointer_to(*this), this] {
       const std::lock_guard lock(mutex_);
@@ -304,7 +303,7 @@ class ParallelBackward : public autograd::Node {
     return pass;
   }
 
-  // Guarded by the node's mutex_: a graph that is kept may be gone through by two threads.
+  // Guarded by the node's mutex_: two threads may run through a retained graph.
   std::shared_ptr<const std::vector<GraphPart>> parts_;  // null: released
   bool passes_on_ = false;
 };

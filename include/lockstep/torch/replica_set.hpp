@@ -18,12 +18,12 @@
 
 namespace lockstep::libtorch::detail {
 
-// The replicas of a module, kept from one call to the next. The first one is the module itself; the
-// others are copies, each made once. A call brings them up to date.
+// The replicas of a module, kept from one call to the next. The first is the module itself; the
+// others are copies, each made once and updated at each call.
 //
-// A copy's trained parameters are no leaves: the copies of one parameter point at one ReduceAdd,
-// which points at the parameter. So nothing of the graph is built for a call, and autograd::grad,
-// double backward and what is hooked on the parameter see no difference.
+// A copy's trained parameters are not leaves: all copies of one parameter point at one ReduceAdd,
+// which points at the parameter. So a call builds no graph for this, and autograd::grad, double
+// backward and hooks on the parameter see no difference.
 //
 // Threads: belongs to one DataParallel, whose calls are made one at a time.
 class ReplicaSet {
@@ -33,14 +33,14 @@ class ReplicaSet {
     forget();
   }
 
-  // Drops the copies, and takes the module as it is now.
+  // Drops the copies, and starts from the module as it is now.
   void forget() {
     copies_.clear();
     originals_ = tensors_of(*module_);
     modules_ = module_->modules();
   }
 
-  // Brings the replicas of the first `used` devices up to date, and returns them.
+  // Updates the replicas of the first `used` devices, and returns them.
   std::vector<ModulePtr> refresh(std::size_t used) {
     check_originals();
     if (copies_.empty()) make_copies();
@@ -53,24 +53,24 @@ class ReplicaSet {
     return replicas;
   }
 
-  // Called after the first `used` replicas have run: throws a ModuleError if one has written into a
+  // Called after the first `used` replicas have run: throws a ModuleError if one has written to a
   // parameter that they share.
   void check_shared(std::size_t used) const {
     for (std::size_t i = 1; i < used; ++i) copies_[i - 1].check_shared();
   }
 
-  // What gradients of the copies' graphs are for: nodes that stand for trained tensors of the
-  // module, with the index of each in `edges()`.
+  // Where the copies' graphs end: nodes that stand for trained tensors of the module, with the
+  // index of each in `edges()`.
   const std::unordered_map<const autograd::Node*, std::size_t>& ends() const { return ends_; }
-  // The gradient edge of each tensor of the module as of the last refresh; none for one that is not
+  // The gradient edge of each tensor of the module as of the last refresh; none if it is not
   // trained.
   const autograd::edge_list& edges() const { return edges_; }
 
-  // Makes each floating-point buffer of the module, unless all replicas that have run have the same
-  // in it, the mean of theirs.
+  // Sets each floating-point buffer of the module to the mean of the replicas', unless it is the
+  // same in all that have run.
   void merge_buffers(const std::vector<double>& weights) {
     const at::NoGradGuard guard;
-    std::set<const c10::TensorImpl*> merged;  // one that has two names is merged once
+    std::set<const c10::TensorImpl*> merged;  // a buffer with two names is merged once
     for (std::size_t j = 0; j < originals_.size(); ++j) {
       const at::Tensor& original = originals_[j].tensor;
       if (originals_[j].parameter || !original.is_floating_point()) continue;
@@ -85,12 +85,12 @@ class ReplicaSet {
         mean = mean + here * weights[i];
       }
       if (!changed) continue;
-      // Not counted as a change where no forward has counted one, as that of batch_norm.
+      // Counted as a change only if a forward has counted one; batch_norm does not.
       (counted ? original : original.variable_data()).copy_(mean);
     }
   }
 
-  // Throws a ModuleError unless the module has the tensors and sub-modules that it had, all on its
+  // Throws a ModuleError unless the module still has its tensors and sub-modules, all on its
   // device.
   void check_originals() const {
     const char* const advice =
@@ -120,10 +120,10 @@ class ReplicaSet {
     edges_.clear();
   }
 
-  // Makes gradients flow from the copies to the module, unless they do already.
+  // Makes gradients flow from the copies to the module, if they do not already.
   void connect() {
     if (!copies_.empty() && !copies_[0].fits()) {
-      // A node is for gradients of one shape. Once nobody has a tensor's, LibTorch makes another.
+      // A node takes gradients of one shape. LibTorch makes another once the old one is free.
       for (std::size_t j = 0; j < originals_.size(); ++j) {
         for (ModuleCopy& copy : copies_) copy.connect(j, nullptr);
       }
@@ -154,14 +154,14 @@ class ReplicaSet {
   const std::vector<Device> devices_;
   const ModuleFactory factory_;
   std::vector<ModuleTensor> originals_;
-  std::vector<ModulePtr> modules_;  // the module's own, and itself
-  std::vector<ModuleCopy> copies_;  // of the devices but the first; empty: not made yet
-  // What connect() has built. The edges keep the module's nodes, whose addresses are compared.
+  std::vector<ModulePtr> modules_;  // the module and its sub-modules
+  std::vector<ModuleCopy> copies_;  // for all devices but the first; empty until made
+  // Built by connect(). The edges keep the module's nodes alive, whose addresses are compared.
   autograd::edge_list edges_;
   std::unordered_map<const autograd::Node*, std::size_t> ends_;
 };
 
-// Replicas of which none has a part in the graph.
+// Replicas that are all outside the graph.
 inline std::vector<ModulePtr> detached_replicas(const ModulePtr& module,
                                                 const std::vector<Device>& devices) {
   const std::vector<ModuleTensor> originals = tensors_of(*module);

@@ -17,11 +17,11 @@
 
 namespace lockstep {
 
-// LibTorch's tensors, of any dtype, at the leaves of what scatter and gather take and return.
+// Lets scatter and gather take and return LibTorch's tensors, of any dtype.
 //
 // **Torch counterpart.** torch::nn::parallel's Scatter and Gather, which refuse CPU tensors.
 // **Devices and streams.** Copies run on LibTorch's current streams. On the CPU a chunk is a view,
-// whichever host device it is for.
+// on any host device.
 // **Backward.** LibTorch's own.
 template <>
 struct tensor_traits<at::Tensor> {
@@ -45,8 +45,8 @@ struct tensor_traits<at::Tensor> {
     if (tensor.requires_grad() && at::GradMode::is_enabled()) {
       parts = tensor.split_with_sizes(sizes, dim);
     } else {
-      // Each is a view of a handle of its own: what replicas write into their chunks changes no
-      // autograd state that they share, but for the count of changes, which is the tensor's.
+      // Each is a view of its own handle, so that replicas that write to their chunks share no
+      // autograd state but the tensor's count of changes.
       std::int64_t start = 0;
       for (const std::int64_t size : sizes) {
         parts.push_back(tensor.detach().narrow(dim, start, size));
@@ -59,7 +59,7 @@ struct tensor_traits<at::Tensor> {
     return parts;
   }
 
-  // The first entry for the tensor's own device is the tensor, all others are copies.
+  // The first entry for the tensor's own device is the tensor itself; all others are copies.
   static std::vector<at::Tensor> broadcast(const at::Tensor& tensor,
                                            const std::vector<Device>& devices) {
     std::vector<at::Tensor> copies;
@@ -126,7 +126,7 @@ struct tensor_traits<at::Tensor> {
 
 namespace detail::nested {
 
-// They hold tensors, and are refused, since the walk does not go into them.
+// These hold tensors but are not walked, and so are refused.
 template <>
 inline constexpr bool is_foreign_container<c10::IValue> = true;
 template <>
@@ -136,7 +136,7 @@ inline constexpr bool is_foreign_container<::torch::OrderedDict<Key, Value>> = t
 template <class Data, class Target>
 inline constexpr bool is_foreign_container<::torch::data::Example<Data, Target>> = true;
 
-// They are numbers and the like, and every device gets them, though they have private members.
+// These are plain values with private members, of which every device gets a copy.
 template <>
 inline constexpr bool is_shared_as_is<c10::Scalar> = true;
 template <>

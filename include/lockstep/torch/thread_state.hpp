@@ -14,11 +14,11 @@
 #include <memory>
 #include <vector>
 
-// LibTorch's state of a thread goes along wherever lockstep's does: grad and inference mode,
-// autocast with its dtypes, hooks on saved tensors, profilers, and the current streams of all GPUs.
+// Passes LibTorch's thread state on together with lockstep's: grad and inference mode, autocast
+// with its dtypes, hooks on saved tensors, profilers, and the current streams of all GPUs.
 namespace lockstep::libtorch::detail {
 
-// What autocast computes in; LibTorch has functions for each device before 2.4.
+// Autocast's dtypes. Before 2.4 LibTorch has a function for each device.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 inline at::ScalarType cpu_autocast() { return at::autocast::get_autocast_dtype(at::kCPU); }
 inline at::ScalarType gpu_autocast() { return at::autocast::get_autocast_dtype(at::kCUDA); }
@@ -37,7 +37,7 @@ inline void set_autocast(at::ScalarType cpu, at::ScalarType gpu) {
 
 struct ThreadState {
   at::ThreadLocalState state;
-  // What that leaves out.
+  // What `state` does not include.
   at::ScalarType on_cpu = cpu_autocast();
   at::ScalarType on_gpu = gpu_autocast();
   bool caches = at::autocast::is_autocast_cache_enabled();
