@@ -3,8 +3,8 @@
 
 #include <lockstep/config.hpp>
 
-// The algorithms of <algorithm> that are used most, on whole ranges. Each is a plain loop: those of
-// libstdc++ compile the predicate seven times wherever they are called.
+// The most used algorithms of <algorithm>, for whole ranges. Each is a plain loop, since those of
+// libstdc++ compile the predicate seven times at each call.
 namespace lockstep::detail {
 
 template <class Range, class Predicate>

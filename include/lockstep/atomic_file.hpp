@@ -22,17 +22,17 @@
 
 namespace lockstep::detail {
 
-// A file that appears under its name whole or not at all: its content is written to a temporary
-// file in the same folder, which `commit` renames. Without a commit the temporary file is removed,
-// and a file that has the name already is untouched.
+// A file that appears under its name completely or not at all: its content is written to a
+// temporary file in the same folder, which `commit` renames. Without a commit the temporary file is
+// removed, and an existing file of that name is untouched.
 //
 // After `commit` the file survives a loss of power. It has the permissions of the file that it
-// replaces, or else those of a new file; a symbolic link of that name is itself replaced. A path
-// that names no file of a disk, such as a pipe, or a descriptor of this process, such as
-// /dev/stdout, is not replaced: `write` appends to it.
+// replaces, else those of a new file; a symbolic link of that name is itself replaced. A path that
+// names no regular file, such as a pipe, or a descriptor of this process, such as /dev/stdout, is
+// not replaced: `write` appends to it.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
-// file; but a pipe whose reader has gone ends a program that does not ignore SIGPIPE.
+// file; but writing to a pipe without a reader ends a program that does not ignore SIGPIPE.
 class AtomicFile : NonCopyable {
  public:
   explicit AtomicFile(std::filesystem::path path)
@@ -53,7 +53,7 @@ class AtomicFile : NonCopyable {
   }
 
   void write(std::span<const std::byte> bytes) {
-    constexpr std::size_t kMost = std::size_t{1} << 30;  // bytes a call: the system would cut more
+    constexpr std::size_t kMost = std::size_t{1} << 30;  // for one call; the system cuts more
     while (!bytes.empty()) {
       const ssize_t put = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMost));
       if (put < 0 && errno == EINTR) continue;
@@ -62,8 +62,8 @@ class AtomicFile : NonCopyable {
     }
   }
 
-  // Ends the writing and gives the file its name. If only the last step fails, which writes the
-  // folder to the disk, the new file is in place but may not survive a loss of power.
+  // Finishes writing and gives the file its name. If only the last step fails, which flushes the
+  // folder to disk, the new file is in place but may not survive a loss of power.
   void commit() {
     const bool in_place = temporary_.empty();
     if (!in_place && ::fsync(descriptor_) != 0) fail("cannot be written to the disk", errno);
@@ -87,7 +87,7 @@ class AtomicFile : NonCopyable {
     return true;
   }
 
-  // True if the path is a symbolic link in /proc, or leads to one: /dev/stdout does, for example.
+  // True if the path is, or leads to, a symbolic link in /proc, as /dev/stdout does.
   bool names_descriptor() const {
     namespace fs = std::filesystem;
     std::error_code error;
@@ -100,7 +100,7 @@ class AtomicFile : NonCopyable {
     return false;
   }
 
-  // Creates the temporary file with the permissions of a new file; mkstemp would give others.
+  // Creates the temporary file with the permissions of a new file, which mkstemp would not.
   void open_temporary() {
     static std::atomic<std::uint64_t> count = 0;
     do {
@@ -127,7 +127,7 @@ class AtomicFile : NonCopyable {
 
   std::filesystem::path path_;
   std::filesystem::path folder_;
-  std::filesystem::path temporary_;  // empty: there is none
+  std::filesystem::path temporary_;  // empty if there is none
   int descriptor_ = -1;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Every header includes this one before it declares anything. Compilers go on after an #error, but
-// they stop at an #include that they cannot find.
+// Every header includes this one before it declares anything. Compilers continue after an #error,
+// but stop at an #include that they cannot find.
 #if __cplusplus <= 201703L
 #error \
     "lockstep needs C++20: compile with -std=c++20, or link lockstep::lockstep, which asks CMake for it"
@@ -17,28 +17,28 @@
 #include <the_compiler_stops_here_since_lockstep_needs_rtti>
 #endif
 
-// What a file of a program compiles of the library.
+// Which part of the library a file of a program compiles.
 //
-// As it comes, lockstep is header-only: each header includes the definitions of what it declares
+// By default lockstep is header-only: each header includes the definitions of what it declares
 // (`x.hpp` ends with `x.ipp`), and there is nothing to build or to link.
 //
-// If LOCKSTEP_SEPARATE_COMPILATION is defined, which must hold for all files of a program or for
-// none, headers only declare, and a file compiles several times as fast. One file of the program
-// then includes lockstep/src.hpp, which defines what the headers declare; in a program that runs on
-// GPUs another one, compiled by nvcc, includes lockstep/cuda_src.hpp. CMake's target
-// lockstep::cuda_compiled contains the latter. lockstep::compiled contains the former, divided into
-// a few files: each first includes the headers of the layers below its own, which then only
-// declare, and then defines LOCKSTEP_DEFINITIONS for the headers of its own layers. Templates and
-// functions of a line stay in the headers.
+// With LOCKSTEP_SEPARATE_COMPILATION, defined in all files of a program or in none, headers only
+// declare, and files compile several times as fast. One file of the program then includes
+// lockstep/src.hpp, which defines what the headers declare; in a program that uses GPUs another
+// one, compiled by nvcc, includes lockstep/cuda_src.hpp. CMake's targets lockstep::compiled and
+// lockstep::cuda_compiled contain these. lockstep::compiled is divided into a few files: each first
+// includes the headers of the layers below its own, which then only declare, and then defines
+// LOCKSTEP_DEFINITIONS for the headers of its own layers. Templates and one-line functions stay in
+// the headers.
 //
 // A definition in a `.ipp` begins with LOCKSTEP_INLINE, and so does the declaration of a virtual
-// function that is defined there. A compiler emits a class's table of virtual functions, and all
-// functions in that table, in each file that defines the first virtual function that the class does
-// not declare inline; header-only, that would be every file.
+// function that is defined there: a compiler emits a class's virtual table, and all functions in
+// it, in each file that defines the first virtual function not declared inline, which header-only
+// would be every file.
 //
-// nvcc's passes for the GPU compile kernels, which stand in headers: the host's definitions, which
-// they would parse and drop, are left to its pass for the host. With relocatable device code, where
-// nvcc wants every pass to see the same definitions, they do.
+// nvcc's passes for the GPU compile kernels, which are in headers. They skip the host's
+// definitions, which they would parse and drop; but with relocatable device code nvcc wants every
+// pass to see the same definitions.
 #if !defined(LOCKSTEP_SEPARATE_COMPILATION) && defined(__CUDA_ARCH__) && !defined(__CUDACC_RDC__)
 #define LOCKSTEP_CUDA_DEFINITIONS
 #define LOCKSTEP_INLINE
@@ -56,10 +56,9 @@
 #define LOCKSTEP_INLINE
 #endif
 
-// Only a file with LOCKSTEP_SOURCE defines this name, and nothing reads it. In a program that
-// neither links lockstep::compiled nor includes lockstep/src.hpp the linker reports that it is
-// undefined, even where header-only files of the program happen to define everything else that the
-// others use.
+// Only a file with LOCKSTEP_SOURCE defines this name, and nothing reads it. If a program neither
+// links lockstep::compiled nor includes lockstep/src.hpp, the linker reports it as undefined, even
+// if header-only files happen to define everything else.
 #if defined(LOCKSTEP_SEPARATE_COMPILATION) && !defined(__CUDACC__)
 namespace lockstep::detail {
 

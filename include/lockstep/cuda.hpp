@@ -2,12 +2,12 @@
 #pragma once
 
 // The CUDA side of lockstep. One file of a program, compiled by nvcc, includes this header; all
-// others keep to lockstep/lockstep.hpp and any compiler. Where there is no driver or no GPU the
-// program runs on host devices, and `no_cuda_reason` says why.
+// others include lockstep/lockstep.hpp, with any compiler. Without a driver or a GPU the program
+// runs on host devices, and `no_cuda_reason` says why.
 //
-// Under LOCKSTEP_SEPARATE_COMPILATION (lockstep/config.hpp) the file of lockstep/cuda_src.hpp is
-// the one for nvcc. This header then only has the CUDA side linked, and any compiler takes it;
-// compiled by nvcc, it also brings `fill_slots`, for functors of the program's own.
+// Under LOCKSTEP_SEPARATE_COMPILATION (lockstep/config.hpp) nvcc compiles the file with
+// lockstep/cuda_src.hpp instead. This header then only makes the CUDA side linked, and any compiler
+// takes it; nvcc also gets `fill_slots` from it, for functors of the program's own.
 
 #include <lockstep/config.hpp>
 #include <lockstep/cuda/libraries/precision.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Process groups and their collectives, and how ranks find each other and watch over each other.
+// Process groups and their collectives, rendezvous, and the watchdog.
 #include <lockstep/distributed/collectives.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/process_group.hpp>

@@ -13,31 +13,31 @@
 
 namespace lockstep {
 
-// The root of every exception that lockstep throws on its own account. The message says what was
-// expected, what came, and where (argument path, parameter, replica, device, file and byte).
+// The base of every exception that lockstep itself throws. The message says what was expected, what
+// came, and where (argument path, parameter, replica, device, file and byte).
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // A device string that does not parse, a device that does not exist, or tensors on devices that do
-// not fit each other or the operation.
+// not match each other or the operation.
 struct DeviceError : Error {
   using Error::Error;
 };
 
-// A GPU has too little free memory for an allocation. Memory that was allocated before stays valid.
+// A GPU has too little free memory for an allocation. Memory allocated before stays valid.
 //
 // **Torch counterpart.** torch.OutOfMemoryError.
 struct OutOfMemoryError : DeviceError {
   using DeviceError::DeviceError;
 };
 
-// Shapes that do not fit each other or the operation; both are named.
+// Shapes that do not match each other or the operation; both are named.
 struct ShapeError : Error {
   using Error::Error;
 };
 
-// A dtype that the operation does not take, or two that do not fit.
+// A dtype that the operation does not take, or two that do not match.
 struct DtypeError : Error {
   using Error::Error;
 };
@@ -47,7 +47,8 @@ struct ValueError : Error {
   using Error::Error;
 };
 
-// A tensor that no operation can read: an undefined one, or a sparse one where it has to be dense.
+// A tensor that the operation cannot read: an undefined one, or a sparse one instead of a dense
+// one.
 struct OperandError : ValueError {
   using ValueError::ValueError;
 };
@@ -67,7 +68,7 @@ struct AutogradError : Error {
   using Error::Error;
 };
 
-// A module whose parameters are not as they should be; names the parameter.
+// A module with invalid parameters; names the parameter.
 struct ModuleError : Error {
   using Error::Error;
 };
@@ -95,11 +96,11 @@ class Part {
   void (*print_)(std::ostream& out, const void* value);
 };
 
-// Concatenates the text of parts of any types. One function does it for the hundreds of messages of
-// a program.
+// Concatenates the text of parts of any types. One function serves the hundreds of messages of a
+// program.
 [[gnu::cold, gnu::noinline]] inline std::string join_parts(std::initializer_list<Part> parts) {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);   // else a failed allocation would cut the text short
+  out.exceptions(std::ios::badbit);   // so that a failed allocation throws
   out.imbue(std::locale::classic());  // some of it is for other processes to read
   out << std::boolalpha;
   for (const Part& part : parts) part.print(out);
@@ -123,7 +124,7 @@ template <class E, class... Parts>
   throw_joined<E>({Part(parts)...});
 }
 
-// What `body()` throws, for whoever is told of it later; null if it throws nothing.
+// Calls `body` and returns what it throws, or null.
 template <class Body>
 [[nodiscard]] std::exception_ptr thrown_by(const Body& body) noexcept {
   try {
@@ -134,8 +135,7 @@ template <class Body>
   }
 }
 
-// Calls `body` with each element, also where it has thrown for one before. Returns what it threw
-// first, or null.
+// Calls `body` with each element, even after it has thrown. Returns what it threw first, or null.
 template <class Range, class Body>
 [[nodiscard]] std::exception_ptr first_thrown_by(Range&& range, const Body& body) noexcept {
   std::exception_ptr first;
@@ -148,8 +148,8 @@ template <class Range, class Body>
 
 }  // namespace detail
 
-// Throws E with the concatenated parts unless `condition` holds. The parts are formatted only on
-// failure: they may be of any streamable type, and cost nothing where the condition holds.
+// Throws E with the concatenated parts unless `condition` is true. Parts are of any streamable
+// types and are formatted only on failure.
 template <class E, class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]]

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-// What a number is, by its bits. A program may be compiled with -ffast-math: then every number
-// passes for finite, std::isfinite holds of each, and a comparison with NaN says anything.
+// Tests of a number by its bits. Under -ffast-math std::isfinite is true for every number, and
+// comparisons with NaN are arbitrary.
 namespace lockstep::detail {
 
-// In the order of the magnitudes, infinity behind all numbers, and NaN behind infinity.
+// Bits that order numbers by magnitude, then infinity, then NaN.
 constexpr std::uint64_t magnitude_bits(double number) {
   return __builtin_bit_cast(std::uint64_t, number) & ~(std::uint64_t{1} << 63);
 }

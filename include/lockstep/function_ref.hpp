@@ -14,7 +14,7 @@ template <class Signature>
 class FunctionRef;
 
 // A reference to a callable of any type, for code that is compiled once. It must not outlive the
-// callable. Standard counterpart: C++26's std::function_ref.
+// callable. Like C++26's std::function_ref.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:

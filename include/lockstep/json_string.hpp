@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 
-// Strings as JSON (RFC 8259) has them, for the files that lockstep writes and for messages.
+// JSON strings (RFC 8259), for the files that lockstep writes and for messages.
 namespace lockstep::detail {
 
-// The length in bytes of the well-formed UTF-8 sequence (Unicode 15, table 3-7) that `text`, which
-// is not empty, begins with; 0 if it begins with none.
+// The length in bytes of the well-formed UTF-8 sequence (Unicode 15, table 3-7) with which `text`,
+// which is not empty, begins; 0 if there is none.
 inline std::size_t utf8_length(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return 1;

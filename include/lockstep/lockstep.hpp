@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Everything but what a program adds: the CUDA side, NCCL, MPI, and what is for LibTorch.
+// Everything but what a program adds itself: the CUDA side, NCCL, MPI, and lockstep over LibTorch.
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/function.hpp>

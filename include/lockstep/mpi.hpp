@@ -2,8 +2,8 @@
 #pragma once
 
 // MPI for distributed::init_process_group: groups of processes on CPUs. One file of a program
-// includes this header, and the program links lockstep::mpi; mpirun or srun starts it. Any MPI of
-// version 3 will do. The library calls nothing of MPI before its first use.
+// includes this header, the program links lockstep::mpi, and mpirun or srun starts it. Any MPI of
+// version 3 will do. The library makes no MPI call before its first use.
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/environment.hpp>
@@ -28,47 +28,47 @@
 
 namespace lockstep::mpi {
 
-// A group of the processes of a communicator, which is duplicated. All of its processes call it.
-// For MPI_COMM_NULL, which MPI_Comm_split gives to ranks that it leaves out, the result is an
-// undefined group. It first waits until the collectives that this rank has issued have ended.
+// Makes a group of a communicator's processes, all of which call it. It duplicates the
+// communicator, and first waits until the collectives that this rank has issued have ended. For
+// MPI_COMM_NULL, which MPI_Comm_split gives to ranks that it leaves out, the group is undefined.
 //
-// MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
-// when the process exits. Where the program finalises it, every operation that needs MPI is an
-// Error from then on, and handles may still be destroyed. If any process has
+// MPI is initialised, with MPI_THREAD_SERIALIZED, if the program has not done so, and is then
+// finalised when the process exits. If the program finalises it, later operations that need MPI are
+// an Error, but handles may still be destroyed. If any process has
 // LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in its environment, or if there are more than 16 ranks, the
-// ranks compare their calls, and calls that do not match are an error on all of them; that costs
-// one more small exchange a call.
+// ranks compare their calls, by one more small exchange for each, and calls that do not match are
+// an error on all of them.
 //
 // The first group of all processes, such as init_process_group's, starts a Watchdog. If a rank
 // dies, stops, ends with an exception or a status other than 0, or does not come to a collective,
-// then what the others have in flight in any group ends with a WatchdogError that names the rank,
-// and so does everything that they issue afterwards. The memory of what was in flight is never
-// freed. After that the process ends without MPI_Finalize, which would wait for the missing rank.
-// Its exit status is the program's own, or 1 if that would be 0 although the program has not caught
-// the error. Most launchers end the other processes at once when one fails, before they can report
-// the error; Open MPI's mpirun lets them with --enable-recovery, and returns 0 then, MPICH's with
+// everything that the others have in flight, or issue later, in any group fails with a
+// WatchdogError that names the rank. The memory of what was in flight is never freed. The process
+// then ends without MPI_Finalize, which would wait for the missing rank; its exit status is the
+// program's own, or 1 if that would be 0 although the program has not caught the error. Most
+// launchers kill the other processes at once when one fails, before they can report the error; Open
+// MPI's mpirun does not with --enable-recovery, and returns 0 then, nor MPICH's with
 // -disable-auto-cleanup. WatchdogOptions says how to set the time limits, and LOCKSTEP_WATCHDOG=0
-// switches the watchdog off; rank 0 alone reads both.
+// switches the watchdog off; only rank 0 reads both.
 //
 // **Torch counterpart.** torch.distributed.init_process_group and new_group of the backend "mpi".
-// **Threads and exceptions.** One thread communicates, for all groups together. The program must
-// not call MPI itself at the same time: either it makes no calls while operations are in flight,
-// and while a group ends, which is a moment after its last handle has gone, and before a collective
-// of another group that is issued then has ended; or it initialises MPI with MPI_THREAD_MULTIPLE
-// beforehand. A failure of MPI is an Error with MPI's text. Where one process
-// cannot make the group, as for want of memory, the others get an Error that names its rank: at
-// once, or from the group's first operation.
+// **Threads and exceptions.** One thread communicates, for all groups together. A program that
+// calls MPI itself must not do so at the same time: it either initialises MPI with
+// MPI_THREAD_MULTIPLE, or makes no calls while operations are in flight, or while a group ends.
+// That is a moment after its last handle has gone, and before a collective that another group
+// issues then has ended. A failure of MPI is an Error with MPI's text. If one process cannot make
+// the group, for example for lack of memory, the others get an Error that names its rank, at once
+// or from the group's first operation.
 //
-// ProcessGroup::new_group of other ranks, or in another order, ends in MPI_Comm_split, which blocks
-// until all have come; MPI has no call for this that does not. The ranks meet before, so a rank
-// that does not come is an error as in any collective. Only a process that dies between that
-// meeting and MPI_Comm_split leaves the others waiting there, or two ranks whose MPI fails at once.
+// ProcessGroup::new_group of other ranks, or in another order, needs MPI_Comm_split, which blocks
+// until all have come. The ranks meet before it, so a rank that does not come is an error as in any
+// collective. Only if a process dies between that meeting and MPI_Comm_split, or MPI fails on two
+// ranks at once, do the others hang there.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_WORLD) {
   detail::Runtime& runtime = detail::Runtime::instance();
   detail::check_not_finalized();
   if (comm == MPI_COMM_NULL) return {};
   std::shared_ptr<distributed::detail::GroupState> state;
-  // After all that this rank has issued: the others may need that before they come here.
+  // After all that this rank has issued, which the others may need before they come here.
   runtime.thread()->drain();
   runtime.thread()->between_operations([&] {
     if (detail::has_all_processes(comm)) runtime.watch();
@@ -81,7 +81,7 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_WORLD) {
       ranks = detail::world_ranks(comm);
       carrier.reset(connects = new detail::MpiCarrier(rank, size, runtime.watchdog()));
     });
-    // All ranks come here, whatever fails before: the others would wait for ever.
+    // All ranks must come here, whatever has failed, or the others would wait for ever.
     MPI_Comm own = detail::duplicate(comm, runtime.watchdog().get());
     const auto [plain, failed] =
         detail::least_of_all(std::array{detail::debug_detail() ? 0 : 1, error ? rank : size}, own,

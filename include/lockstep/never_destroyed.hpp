@@ -5,8 +5,8 @@
 
 namespace lockstep::detail {
 
-// The one T of the process: made at its first use, and never destroyed, so that other threads and
-// the destructors of static objects may use it to the end.
+// The process's single T. It is made at first use and never destroyed, so that other threads and
+// destructors of static objects may use it to the end.
 template <class T>
 T& never_destroyed() {
   static T& object = *new T;

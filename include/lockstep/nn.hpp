@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Layers, losses and initialisations; and the parameters, hooks, concepts and walks that a module
-// of your own uses.
+// Layers, losses and initialisation; and the parameters, hooks, concepts and walks for modules of
+// your own.
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/hooks.hpp>

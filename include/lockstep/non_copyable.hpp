@@ -5,12 +5,12 @@
 
 namespace lockstep::detail {
 
-// In a namespace without functions, so that calls with an object of such a class find no others
-// than before.
+// In a namespace without functions, so that argument-dependent lookup for such a class finds
+// nothing more.
 namespace bases {
 
-// A base of classes whose objects stand for one thing each, such as a thread, a block of memory or
-// a scope, and so are neither copied nor moved.
+// A base of classes whose objects can be neither copied nor moved, since each stands for one thing,
+// such as a thread, a block of memory or a scope.
 class NonCopyable {
  public:
   NonCopyable(const NonCopyable&) = delete;

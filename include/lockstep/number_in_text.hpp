@@ -10,8 +10,8 @@
 
 namespace lockstep::detail {
 
-// The number that the whole of `text` is, in the notation of C without a plus sign or blanks;
-// nothing if it is none, or is out of a Number's range.
+// Parses all of `text` as a number in C's notation, without a plus sign or blanks; nothing if it is
+// none, or out of Number's range.
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
   Number number{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Optimisers, schedules of their learning rates, and clipping of gradients.
+// Optimisers, learning rate schedules, and gradient clipping.
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/clip_grad.hpp>

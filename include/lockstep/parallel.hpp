@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The primitives, DataParallel, DistributedDataParallel, and all else of parallel/; and the
+// The primitives, DataParallel, DistributedDataParallel, and the rest of parallel/; and the
 // arithmetic that losses and outputs need.
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/pointwise.hpp>

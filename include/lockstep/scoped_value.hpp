@@ -9,8 +9,8 @@ namespace lockstep::detail {
 
 namespace bases {
 
-// Sets a variable until destroyed, and then puts back what was there: the base of guards and scopes
-// that change something of the calling thread, which is the thread that destroys them.
+// Sets a variable until destroyed, and then restores it: the base of guards and scopes that change
+// the calling thread's state, and that the same thread destroys.
 template <class T>
 class ScopedValue : NonCopyable {
  public:

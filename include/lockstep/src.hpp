@@ -2,8 +2,8 @@
 #pragma once
 
 // Defines what the other headers declare under LOCKSTEP_SEPARATE_COMPILATION: exactly one file of a
-// program, or of a library that it links, includes this header, and no other of lockstep's before
-// it.
+// program, or of a library that it links, includes this header, before any other header of
+// lockstep.
 
 #if !defined(LOCKSTEP_SEPARATE_COMPILATION)
 #error "lockstep/src.hpp: define LOCKSTEP_SEPARATE_COMPILATION for this file and for all others"

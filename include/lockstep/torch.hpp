@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// lockstep over LibTorch: data parallelism for programs that have LibTorch's tensors and modules,
-// and keep them. Nothing of it is in lockstep.hpp; the program links lockstep::torch.
+// lockstep over LibTorch: data parallelism for programs that use LibTorch's tensors and modules.
+// lockstep.hpp includes none of it; the program links lockstep::torch.
 //
 //   auto net = std::make_shared<Net>();  // a torch::nn::Module
 //   lockstep::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// Sets what is called with each warning's text in place of printing it to standard error; an empty
-// function restores that. The handler is called by one thread at a time and must not warn itself.
+// Sets a function to call with each warning's text instead of printing it to standard error; an
+// empty one restores printing. One thread at a time calls it, and it must not warn itself.
 void set_warning_handler(std::function<void(const std::string&)> handler);
 
-// Tells the user of something that is probably not meant, and goes on.
+// Warns the user of something that is probably unintended.
 //
 // **Torch counterpart.** TORCH_WARN, warnings.warn.
 void warn(const std::string& text);

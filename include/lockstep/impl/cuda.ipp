@@ -26,7 +26,7 @@ LOCKSTEP_INLINE bool register_backend() {
   profile::detail::make_mark.store(&mark_stream, std::memory_order_release);
   lockstep::detail::cuda_device_counter.store(
       [](std::string* reason) {
-        start_nvtx();  // no earlier: a tool may not be ready before `main`
+        start_nvtx();  // not earlier: a tool may not be ready before `main`
         return count_devices(reason);
       },
       std::memory_order_release);

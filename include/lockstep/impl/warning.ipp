@@ -11,7 +11,7 @@
 
 namespace lockstep::detail {
 
-// Where warnings go. Guarded by `mutex`, which is held while the handler runs, so that lines of two
+// Where warnings go. `mutex` guards it and is held while the handler runs, so that lines of two
 // threads do not mix.
 struct WarningSink {
   std::mutex mutex;
@@ -25,7 +25,7 @@ namespace lockstep {
 LOCKSTEP_INLINE void set_warning_handler(std::function<void(const std::string&)> handler) {
   auto& sink = detail::never_destroyed<detail::WarningSink>();
   const std::lock_guard lock(sink.mutex);
-  sink.handler.swap(handler);  // the one before is destroyed unlocked: it may warn
+  sink.handler.swap(handler);  // the old one is destroyed unlocked: it may warn
 }
 
 LOCKSTEP_INLINE void warn(const std::string& text) {
