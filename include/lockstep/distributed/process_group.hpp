@@ -46,14 +46,14 @@ struct Parts;
 // if the calls do not match, a RankGone if a rank has ended, or between processes a WatchdogError.
 // RankGone says what the other ranks see if an operation fails on one rank alone.
 //
-// MPI reveals calls that do not match only by the number of bytes that arrive; all ranks then fail,
-// in that collective or in the group's next one. Another operation or dtype of the same number of
-// bytes gives wrong numbers, unless LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, which
-// makes the ranks compare their calls. NCCL between processes compares nothing: calls that do not
-// match give wrong numbers, or hang until the watchdog's time limit.
+// Over MPI, calls that do not match fail on all ranks, in that collective or in the group's next
+// one, if the numbers of bytes differ, and give wrong numbers otherwise; with
+// LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in the environment the ranks compare their calls. NCCL between
+// processes compares nothing: calls that do not match give wrong numbers, or hang until the
+// watchdog's time limit.
 //
-// An operation that was issued runs even if the last handle on the group is gone; a message that
-// the other rank has not asked for by then may end with an Error.
+// An issued operation runs even if the last handle on the group is gone; but a message that the
+// other rank has not asked for by then may end with an Error.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {

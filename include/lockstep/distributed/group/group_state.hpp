@@ -57,7 +57,7 @@ class GroupLink : lockstep::detail::NonCopyable {
         failed = [completion](std::exception_ptr late) { completion.fail(std::move(late)); };
         thread_.make_room();
       });
-      within(call, [&] { carry(call, operands, failed); });
+      run_watched(call, [&] { carry(call, operands, failed); });
       carrier_->or_leave([&] { operands.finish(completion.state()); });
     });
     operands.release();
@@ -85,8 +85,8 @@ class GroupLink : lockstep::detail::NonCopyable {
 
   std::unique_ptr<Carrier> split(const std::vector<int>& members) {
     std::unique_ptr<Carrier> part;
-    within({.collective = Collective::new_group, .count = members.size()},
-           [&] { part = carrier_->split(members); });
+    run_watched({.collective = Collective::new_group, .count = members.size()},
+                [&] { part = carrier_->split(members); });
     return part;
   }
 
@@ -95,7 +95,7 @@ class GroupLink : lockstep::detail::NonCopyable {
   // found a fault, the fault is thrown in its place, since it is the cause; but an error that calls
   // do not match may be the cause of the fault, and is thrown itself.
   template <class Body>
-  void within(const Call& call, const Body& body) {
+  void run_watched(const Call& call, const Body& body) {
     const InCollective here(watch_.progress(), call);
     try {
       watch_.check();
@@ -165,7 +165,7 @@ class GroupState : lockstep::detail::NonCopyable {
   // Runs a collective after all operations issued before it.
   Work collective(const Call& call, const Parts& reads, const Parts& writes, Execution execution) {
     Work work;
-    issuing([&] {
+    issue_or_leave([&] {
       Operands operands(reads, writes);
       const bool on_gpu = operands.gpu().has_value();
       Completion completion(work);
@@ -187,7 +187,7 @@ class GroupState : lockstep::detail::NonCopyable {
     Work work;
     const bool sends = message.sends;
     const bool to_itself = sends && message.peer == rank();
-    issuing([&] {
+    issue_or_leave([&] {
       const Tensor sent = to_itself ? lockstep::detail::copy_as(tensor, tensor.options()) : tensor;
       const Parts one{{&sent, 1}};
       const Parts none;
@@ -214,7 +214,7 @@ class GroupState : lockstep::detail::NonCopyable {
   std::shared_ptr<GroupState> split(const std::vector<int>& members) {
     std::unique_ptr<Carrier> part;
     std::exception_ptr error;
-    issuing([&] {
+    issue_or_leave([&] {
       thread_->issue(CommunicationThread::Task([&]() noexcept {
         error = lockstep::detail::thrown_by([&] { part = link_->split(members); });
       }));
@@ -223,7 +223,7 @@ class GroupState : lockstep::detail::NonCopyable {
     if (error) std::rethrow_exception(error);
     if (!part) return nullptr;
     std::shared_ptr<GroupState> result;
-    issuing([&] {
+    issue_or_leave([&] {
       thread_->between_operations([&] {
         std::unique_ptr<Carrier> carrier = std::move(part);  // destroyed in here if this throws
         carrier->or_leave([&] {
@@ -241,7 +241,7 @@ class GroupState : lockstep::detail::NonCopyable {
   // rank leaves the group: at once if the carrier can break off a running operation, else when
   // those issued before have ended.
   template <class Body>
-  void issuing(const Body& body) {
+  void issue_or_leave(const Body& body) {
     try {
       body();
     } catch (...) {

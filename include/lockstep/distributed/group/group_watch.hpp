@@ -23,7 +23,7 @@ class RankWatcher : lockstep::detail::NonCopyable {
 
   virtual std::shared_ptr<Progress> watch(const std::vector<int>& ranks) = 0;
 
-  // True once a fault has been found. As cheap as reading a variable.
+  // True once a fault has been found.
   bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
 
   // The error that lists the faults found, or null.

@@ -202,7 +202,7 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
   for (Pause pause(kLongestPause);; pause(deadline)) {
     const Addresses addresses = resolve(host.c_str(), port, reason);
     bool nobody_listens = false;
-    bool other = false;
+    bool other_error = false;
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       Descriptor socket = open_socket(address->ai_family);
       const Deadline attempt(
@@ -213,12 +213,12 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
         return socket;
       }
       // This machine has no route to such an address: another one's error says more.
-      const bool no_way = error == EADDRNOTAVAIL || error == ENETUNREACH || error == EAFNOSUPPORT;
-      if (!no_way || !(nobody_listens || other)) reason = std::strerror(error);
-      nobody_listens = nobody_listens || error == ECONNREFUSED;
-      other = other || !(no_way || error == ECONNREFUSED);
+      const bool no_route = error == EADDRNOTAVAIL || error == ENETUNREACH || error == EAFNOSUPPORT;
+      if (!no_route || !(nobody_listens || other_error)) reason = std::strerror(error);
+      nobody_listens |= error == ECONNREFUSED;
+      other_error |= !no_route && error != ECONNREFUSED;
     }
-    refused = nobody_listens && !other;
+    refused = nobody_listens && !other_error;
     if (attempts == ConnectAttempts::once ||
         (attempts == ConnectAttempts::until_refused && refused) || deadline.passed())
       break;

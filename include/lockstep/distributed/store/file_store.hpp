@@ -29,7 +29,7 @@ class StoreFile;
 //
 // **Torch counterpart.** torch.distributed.FileStore.
 // **Threads and exceptions.** As Store; a ValueError for a negative `num_workers`. Each process
-// makes its own. The lock is flock's, so on NFS the file needs a mount that supports locks.
+// makes its own. The lock is flock's, so on NFS the mount must support locks.
 class FileStore final : public Store {
  public:
   explicit FileStore(const std::filesystem::path& path, int num_workers = 0,

@@ -91,7 +91,7 @@ class Watchdog : public detail::RankWatcher {
   // The faults found so far.
   std::vector<Fault> faults() const;
 
-  // True once a fault has been found. As cheap as reading a variable.
+  // True once a fault has been found.
   using RankWatcher::faulted;
   // The WatchdogError that lists the faults, or null.
   LOCKSTEP_INLINE std::exception_ptr exception() const override;

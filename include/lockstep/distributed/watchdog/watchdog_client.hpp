@@ -79,7 +79,6 @@ class WatchdogClient : lockstep::detail::NonCopyable {
             [shared](Progress*) noexcept { shared->ended.store(true, std::memory_order_release); }};
   }
 
-  // The number of groups it watches.
   std::size_t groups() const {
     const std::lock_guard lock(mutex_);
     return groups_.size();
