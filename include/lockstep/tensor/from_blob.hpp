@@ -49,11 +49,15 @@ Tensor lend(const char* operation, void* data, const Shape& shape, BlobOptions o
 // caller must order that stream after earlier work on it. Host memory may be lent to plain `cpu` or
 // to any host device; `is_pinned` is false even if it is page-locked.
 // **Backward.** The result is a leaf.
-// An error leaves the memory to the caller and does not call the deleter: a ValueError for a null
-// pointer to elements, memory not aligned to their size, a negative stride, or both a deleter and
-// an owner; a ShapeError for a negative size or a wrong number of strides; a DtypeError for a dtype
-// that is not T's; a DeviceError for a device that does not exist or on which the memory is known
-// not to be.
+// **Threads and exceptions.** The deleter runs in the thread that drops the last tensor, or, if
+// work still uses the memory, in a background thread after that work. It must not throw
+// (std::terminate) or wait for other work of lockstep's. It is never called if nobody can know that
+// the work has ended: the GPU has failed, memory has run out, the process was forked since, or
+// `main` has returned in a program that uses GPUs. An error leaves the memory to the caller and
+// does not call the deleter: a ValueError for a null pointer to elements, memory not aligned to
+// their size, a negative stride, or both a deleter and an owner; a ShapeError for a negative size
+// or a wrong number of strides; a DtypeError for a dtype that is not T's; a DeviceError for a
+// device that does not exist or on which the memory is known not to be.
 // **Example.** ls::Tensor image = ls::from_blob(pixels->data(), {28, 28}, {.owner = pixels});
 template <class T>
 requires(std::is_void_v<T> || Element<T>) Tensor

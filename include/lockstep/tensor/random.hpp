@@ -113,8 +113,7 @@ std::shared_ptr<RandomNumbers> copy_random_numbers();
 // The generator that functions use by default: the process's, or in a rank of distributed::run the
 // rank's, which starts as a copy of its caller's. In a replica that parallel_apply runs, filling a
 // tensor by it draws the replica's own numbers, like dropout: they depend on the seed, the device
-// and the replica, not on the order of threads. (Nested replicas that share a device and an index
-// share them, in the order of their threads.)
+// and the replica, not on the order of threads.
 inline Generator& default_generator() { return detail::random_numbers().generator; }
 
 // Seeds the default generator and the random numbers that kernels and replicas draw.

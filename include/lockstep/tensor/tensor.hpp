@@ -78,8 +78,8 @@ class Tensor {
   bool is_coalesced() const;
   // The same tensor coalesced; itself if it is already.
   //
-  // The values of a row are added in the order in which they are listed, so that the same tensor
-  // gives the same bits.
+  // Values of a row are added in the order in which they are listed, so the bits are always the
+  // same.
   //
   // **Torch counterpart.** Tensor.coalesce.
   // **Devices and streams.** Waits for the indices, which the host sorts; the values are added up
@@ -98,7 +98,7 @@ class Tensor {
   Tensor to_dense() const;
 
   // True if the tensor's memory is page-locked (defined in tensor/pin_memory.hpp).
-
+  //
   // **Torch counterpart.** torch.Tensor.is_pinned.
   bool is_pinned() const;
   // The tensor in page-locked memory: itself if it is there already or there is no GPU, else a

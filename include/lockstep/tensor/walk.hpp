@@ -58,19 +58,19 @@ struct Walk {
     }
     std::array<std::int64_t, Shape::kMaxDims> index{};
     Offsets offsets{};
-    while (true) {
-      body(context, offsets);
-      std::size_t d = dims;
-      while (d > 0) {
-        --d;
+    // Moves to the next index; false after the last one.
+    const auto advance = [&] {
+      for (std::size_t d = dims; d-- > 0;) {
         for (std::size_t n = 0; n < N; ++n) offsets[n] += strides[n][d];
-        if (++index[d] < sizes[d]) break;
+        if (++index[d] < sizes[d]) return true;
         for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides[n][d] * sizes[d];
         index[d] = 0;
-        if (d == 0) return;
       }
-      if (dims == 0) return;
-    }
+      return false;
+    };
+    do {
+      body(context, offsets);
+    } while (advance());
   }
 };
 
