@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/gelu.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/softmax.hpp>
@@ -46,7 +47,7 @@ using SiLU = detail::Activation<silu>;
 // x · Φ(x), where Φ is the distribution function of the standard normal.
 //
 // **Torch counterpart.** torch.nn.GELU. **Example.** nn::GELU gelu{GeluApproximation::tanh};
-struct GELU {
+struct GELU : detail::NoMembers {
   GeluApproximation approximate = GeluApproximation::none;
 
   explicit GELU(GeluApproximation approximation = GeluApproximation::none)
@@ -54,24 +55,16 @@ struct GELU {
 
   Tensor forward(const Tensor& x) const { return lockstep::gelu(x, approximate); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  // It has neither tensors nor layers.
-  template <class Self, class Visitor>
-  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
 };
 
 // exp(x) divided by its sum along a dimension. **Torch counterpart.** torch.nn.Softmax.
-struct Softmax {
+struct Softmax : detail::NoMembers {
   std::int64_t dim;
 
   explicit Softmax(std::int64_t along) : dim(along) {}
 
   Tensor forward(const Tensor& x) const { return lockstep::softmax(x, dim); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  // It has neither tensors nor layers.
-  template <class Self, class Visitor>
-  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
 };
 
 }  // namespace lockstep::nn

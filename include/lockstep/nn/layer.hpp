@@ -27,8 +27,13 @@ struct WeightAndBias {
 
 }  // namespace lockstep::nn
 
-// What layers with a weight and a bias have in common.
 namespace lockstep::detail {
+
+// The base of layers that have neither tensors nor layers.
+struct NoMembers {
+  template <class Self, class Visitor>
+  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
+};
 
 // Throws a ValueError for a size below 1.
 void check_layer_size(const char* layer, const char* what, std::int64_t size);

@@ -44,8 +44,7 @@ struct MultiheadAttentionMasks {
 //
 // **Torch counterpart.** torch.nn.MultiheadAttention, with its initialisation; without kdim, vdim,
 // add_bias_kv and add_zero_attn. `is_causal` needs no attn_mask.
-// **Devices and streams.** One product projects queries, keys and values if they are the same
-// tensor. With `need_weights` the scores of all heads are stored; without, see
+// **Devices and streams.** With `need_weights` the scores of all heads are stored; without, see
 // scaled_dot_product_attention.
 // **Threads and exceptions.** A ValueError for sizes that do not match, a DtypeError for a dtype
 // other than f32 and f64; forward throws a ShapeError that names the shapes.

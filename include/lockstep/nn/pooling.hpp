@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/pooling.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -11,14 +12,10 @@
 namespace lockstep::nn {
 
 // The windows of a pooling layer.
-struct PoolWindows {
+struct PoolWindows : detail::NoMembers {
   Size2d kernel;
   Size2d stride;
   Size2d padding;
-
-  // It has neither tensors nor layers.
-  template <class Self, class Visitor>
-  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
 
  protected:
   PoolWindows(const char* layer, Size2d size, std::optional<Size2d> step, Size2d pad)

@@ -126,11 +126,9 @@ struct RNNOptions {
 // **Torch counterpart.** torch.nn.RNN, with its names, shapes and initialisation: all parameters
 // uniform in ±1/√hidden_size, drawn from the default generator. All sequences of a batch have the
 // same length.
-// **Devices and streams.** All tensors are on one device. A host device runs one product and one
-// kernel for each time step and layer, a GPU one call of cuDNN for each layer and direction. Half
-// precision is computed in f32, and the results rounded; on a GPU f32 follows
-// cuda::set_float32_matmul_precision. For the same bits every time cuDNN needs
-// CUBLAS_WORKSPACE_CONFIG=:4096:8.
+// **Devices and streams.** All tensors are on one device. Half precision is computed in f32, and
+// the results rounded. On a GPU cuDNN computes; f32 follows cuda::set_float32_matmul_precision, and
+// the same bits every time need CUBLAS_WORKSPACE_CONFIG=:4096:8.
 // **Backward.** Gradients of input, initial state and parameters; higher derivatives go through
 // elementary operations.
 // **Threads and exceptions.** A ValueError for an invalid size or probability, a DtypeError for a
