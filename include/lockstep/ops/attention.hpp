@@ -25,11 +25,10 @@ struct AttentionOptions {
 // the query's.
 //
 // **Torch counterpart.** torch.nn.functional.scaled_dot_product_attention.
-// **Devices and streams.** The operands' current stream; on the host one thread. Its memory grows
-// with the number of queries and keys, not with their product: scores are computed in blocks, and
-// with is_causal blocks that no query sees are skipped. On a GPU, or for a mask that requires grad,
-// it is two products with all scores in memory between them; on a GPU in the operands' dtype except
-// for the softmax.
+// **Devices and streams.** The operands' current stream. The host computes in one thread, in
+// blocks, so that memory grows with the number of queries and keys and not with their product. A
+// GPU, or a mask that requires grad, needs memory for all scores; a GPU computes all but the
+// softmax in the operands' dtype.
 // **Backward.** Gradients of query, key, value and a mask of numbers, with the same bits every
 // time; derivatives of any order, which keep all scores in memory from the second on.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError for operands or a mask that

@@ -45,9 +45,8 @@ using StatisticsSource = std::function<std::optional<BatchStatistics>(const Tens
 //
 // **Torch counterpart.** torch.nn.functional.batch_norm; within replicas, SyncBatchNorm.
 // **Devices and streams.** All tensors are on one device. Statistics are summed in double, in a
-// fixed order. One kernel computes what each channel has, forward and backward, unless the
-// statistics are those of several replicas. Half precision is computed in f32, which is the dtype
-// of the other tensors then, and the result is rounded.
+// fixed order. Half precision is computed in f32, which is the dtype of the other tensors then, and
+// the result is rounded.
 // **Backward.** Gradients of x, weight and bias, through the statistics; derivatives of any order.
 // The running statistics change in place, unrecorded.
 // **Threads and exceptions.** A ValueError for a single value per channel in training (with

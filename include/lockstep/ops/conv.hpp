@@ -22,12 +22,10 @@ void check_conv_sizes(const char* name, Size2d stride, Size2d padding, Size2d di
 // input channels; as many groups as channels make a depthwise convolution.
 //
 // **Torch counterpart.** torch.nn.functional.conv2d.
-// **Devices and streams.** The operands' current stream. The host computes groups of one output
-// channel by plain loops; f32 with at least 64 terms, where the sizes suit the machine's vectors
-// and padded images are not nearly all padding, by tiles in registers, in one thread; all else by
-// im2col and a BLAS, a few images at a time. A GPU uses a deterministic algorithm of cuDNN's. The
-// work space comes from the device's memory. Half precision is computed in f32, and the result
-// rounded once.
+// **Devices and streams.** The operands' current stream. A host device chooses by the sizes between
+// loops and tiles of its own, in one thread, and im2col with a BLAS; a GPU uses a deterministic
+// algorithm of cuDNN's. Work space comes from the device's memory. Half precision is computed in
+// f32, and the result rounded once.
 // **Backward.** The same bits every time; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names the two operands that
 // do not match; all are of one floating-point dtype, unless autocast is on.

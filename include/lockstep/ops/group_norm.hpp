@@ -13,8 +13,8 @@ namespace lockstep {
 // are a number for each channel, or undefined. A group of one value gives the bias.
 //
 // **Torch counterpart.** torch.nn.functional.group_norm.
-// **Devices and streams.** All tensors are on one device. It is a layer_norm of each group,
-// followed by a pass for weight and bias; half precision and autocast as there.
+// **Devices and streams.** All tensors are on one device. Half precision and autocast as in
+// layer_norm.
 // **Backward.** Gradients of x, weight and bias; derivatives of any order.
 // **Threads and exceptions.** A ValueError if the channels cannot be divided into `num_groups`. A
 // ShapeError, DtypeError or DeviceError names what does not match.

@@ -11,9 +11,9 @@ namespace lockstep {
 // which are `normalized_shape`; weight and bias have that shape, or are undefined.
 //
 // **Torch counterpart.** torch.nn.functional.layer_norm.
-// **Devices and streams.** All tensors are on one device; forward is one kernel. Statistics are
-// summed in double, in a fixed order. Half precision is computed in f32, which is the dtype of
-// weight and bias then, and the result is rounded; with autocast on it is f32.
+// **Devices and streams.** All tensors are on one device. Statistics are summed in double, in a
+// fixed order. Half precision is computed in f32, which is the dtype of weight and bias then, and
+// the result is rounded; with autocast on it is f32.
 // **Backward.** Gradients of x, weight and bias; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names what does not match.
 // **Example.** `layer_norm(x, {64})` for x of shape [batch, length, 64].

@@ -10,8 +10,8 @@ namespace lockstep {
 // out].
 //
 // **Torch counterpart.** torch.nn.functional.linear.
-// **Devices and streams.** The operands' current stream; one call of the BLAS, or on a GPU of
-// cuBLASLt, the bias included. Half precision is multiplied in f32, and the result rounded once.
+// **Devices and streams.** The operands' current stream, by the BLAS or on a GPU by cuBLASLt. Half
+// precision is multiplied in f32, and the result rounded once.
 // **Backward.** Gradients of x, weight and bias; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names the two operands that
 // do not match; all are of one floating-point dtype, unless autocast is on.

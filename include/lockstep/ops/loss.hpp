@@ -18,11 +18,10 @@ namespace lockstep {
 // **Threads and exceptions.** As cross_entropy.
 Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
-// The loss of a classifier: nll_loss of the log_softmax of the input, in one pass, for outputs
-// [batch, classes, …] (or [classes]) and labels [batch, …] of i64.
+// The loss of a classifier: nll_loss of the log_softmax of the input, for outputs [batch, classes,
+// …] (or [classes]) and labels [batch, …] of i64.
 //
-// `label_smoothing`, from 0 to 1, is the part of each label that is spread over all classes; it
-// takes several passes.
+// `label_smoothing`, from 0 to 1, is the part of each label that is spread over all classes.
 //
 // **Torch counterpart.** torch.nn.functional.cross_entropy with class indices, without weight and
 // ignore_index: a label of −100 is an IndexError. To ignore padding, give it any class, mask the

@@ -27,9 +27,9 @@ Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b =
 // Transposed operands (`b.t()`) and slices of matrices are not copied.
 //
 // **Torch counterpart.** torch.matmul.
-// **Devices and streams.** The operands' current stream; on the host one call of the BLAS for each
-// matrix, on a GPU one of cuBLASLt for all (for TF32 see cuda/libraries/precision.hpp). Half
-// precision is multiplied in f32, and the result rounded once.
+// **Devices and streams.** The operands' current stream, by the BLAS or on a GPU by cuBLASLt (for
+// TF32 see cuda/libraries/precision.hpp). Half precision is multiplied in f32, and the result
+// rounded once.
 // **Backward.** Gradients of both; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names both operands; both are
 // of one floating-point dtype, unless autocast is on. An Error if the linked BLAS does not allow
