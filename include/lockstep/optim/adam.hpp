@@ -60,8 +60,7 @@ AdamState read_state(detail::StateReader& reader, const std::string& prefix,
 //   v = beta2 · v + (1 − beta2) · g²
 //   parameter −= lr · (m / (1 − beta1^t)) / (√(v / (1 − beta2^t)) + eps)
 //
-// A host device runs one kernel for each parameter, a GPU one for many. A parameter without a
-// gradient stays as it is, and so does its t.
+// A parameter without a gradient stays as it is, and so does its t.
 //
 // **Torch counterpart.** torch.optim.Adam, without amsgrad. The formulas are from its documentation
 // (Kingma and Ba, 2015, algorithm 1, with the decay added to the gradient).

@@ -54,9 +54,8 @@ SGDState read_state(detail::StateReader& reader, const std::string& prefix, cons
 //   parameter −= lr · velocity
 //
 // where a parameter's first velocity is g, and nesterov steps by lr · (g + momentum · velocity). A
-// host device runs one kernel for each parameter, a GPU one for many. A parameter without a
-// gradient stays as it is. A sparse gradient changes only the rows that it lists, unless there is
-// momentum: then all rows move, as with the same gradient in a dense tensor.
+// parameter without a gradient stays as it is. A sparse gradient changes only the rows that it
+// lists, unless there is momentum: then all rows move, as with the same gradient in a dense tensor.
 //
 // **Torch counterpart.** torch.optim.SGD. The formulas are from its documentation.
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for
