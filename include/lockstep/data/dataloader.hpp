@@ -46,8 +46,8 @@ struct DataLoaderOptions {
 // handles.
 //
 // Workers, threads that live as long as the pass, load batches ahead of the loop: at most
-// num_workers × prefetch_factor beyond the current one. Memory for so many batches is reserved with
-// the first, and reused from then on.
+// num_workers × prefetch_factor beyond the current one, for which memory is reserved with the first
+// batch.
 //
 // **Torch counterpart.** torch.utils.data.DataLoader; workers are threads, and the next free one
 // takes the next batch.

@@ -12,8 +12,8 @@ namespace lockstep::data {
 // u1, b1 become f32, f64, f16, i64, i32, u8, bool, and V2, as which Python's ml_dtypes saves
 // bfloat16, becomes bf16.
 //
-// It reads versions 1 to 3 of the format, both byte orders and both orders of the elements; the
-// file may be gzip-compressed.
+// It reads versions 1 to 3 of the format, in either byte order and order of elements, plain or
+// gzip-compressed.
 //
 // **Torch counterpart.** torch.from_numpy(numpy.load(path)).
 // **Threads and exceptions.** A DataError that names the file and the fault, unless the file is

@@ -46,7 +46,7 @@ class Prefetch {
   Prefetch(Loader loader, Placement placement, const PrefetchOptions& options)
       : loader_(std::forward<Loader>(loader)),
         placement_(std::move(placement)),
-        devices_(detail::copied_to(placement_.devices())),
+        devices_(detail::devices_with_copy_streams(placement_.devices())),
         depth_(static_cast<std::size_t>(options.depth)) {
     check<ValueError>(options.depth > 0, "prefetch: expected a depth of at least 1, got ",
                       options.depth);
@@ -116,9 +116,8 @@ class Prefetch {
 //
 // `loader` is a range of batches, such as a DataLoader; it is referred to, or owned if it is a
 // temporary. Each begin() starts a pass of it. At most `depth` batches are ahead of the one in use,
-// including the one being loaded, and memory is reserved for them. The loader's side holds one
-// batch more than the loader alone would: the one being copied. A batch frees its memory when the
-// next one is requested, unless a handle on it remains.
+// including the one being loaded, and memory is reserved for them. A batch frees its memory when
+// the next one is requested, unless a handle on it remains.
 //
 // In a batch that is a pair, tuple or array each element becomes a Scattered, all divided by one
 // plan; any other batch becomes one Scattered. DataParallel, DataParallelModel and the criterion

@@ -30,7 +30,7 @@ struct BatchInFlight {
 };
 
 // The devices that have copy streams, each once.
-inline std::vector<Device> copied_to(const std::vector<Device>& devices) {
+inline std::vector<Device> devices_with_copy_streams(const std::vector<Device>& devices) {
   std::vector<Device> targets;
   for (const Device device : devices) {
     check_device(device);
@@ -52,7 +52,7 @@ std::size_t at_most_all(const Loader& loader, std::size_t count) {
 
 // The number of batches that a loader loads ahead in threads of its own; 0 without such threads.
 template <class Loader>
-std::size_t loaded_in_threads(const Loader& loader) {
+std::size_t batches_loaded_ahead(const Loader& loader) {
   if constexpr (requires { loader.options().num_workers + loader.options().prefetch_factor; }) {
     const auto workers = loader.options().num_workers;
     const auto each = loader.options().prefetch_factor;
@@ -94,7 +94,7 @@ class ReadAhead {
     if (number == 0) {
       profile::name_thread("ls-prefetch");
       next_.emplace(std::begin(loader_));
-      in_threads_ = loaded_in_threads(loader_);
+      in_threads_ = batches_loaded_ahead(loader_);
       reserved_ = at_most_all(loader_, depth_ - 1);  // now: others may use the loader soon
     } else {
       advance();
