@@ -29,7 +29,7 @@ static_assert(std::endian::native == std::endian::little,
 //
 // The file is written under another name in the same folder, flushed to disk, and renamed, so there
 // is always either the old file or the complete new one. A tensor with several names is written
-// under each. Views and non-contiguous tensors are written as the elements they show.
+// under each; a view is written as the elements it shows.
 //
 // **Torch counterpart.** safetensors.torch.save_file, and with state_dict torch.save.
 // **Devices and streams.** Tensors may be on any device. They are read one at a time on the current
