@@ -52,12 +52,11 @@ namespace lockstep::mpi {
 //
 // **Torch counterpart.** torch.distributed.init_process_group and new_group of the backend "mpi".
 // **Threads and exceptions.** One thread communicates, for all groups together. A program that
-// calls MPI itself must not do so at the same time: it either initialises MPI with
-// MPI_THREAD_MULTIPLE, or makes no calls while operations are in flight, or while a group ends.
-// That is a moment after its last handle has gone, and before a collective that another group
-// issues then has ended. A failure of MPI is an Error with MPI's text. If one process cannot make
-// the group, for example for lack of memory, the others get an Error that names its rank, at once
-// or from the group's first operation.
+// makes MPI calls of its own either initialises MPI with MPI_THREAD_MULTIPLE, or makes none while
+// operations are in flight or a group ends. A group ends shortly after its last handle has gone,
+// and before the next collective of another group completes. A failure of MPI is an Error with
+// MPI's text. If one process cannot make the group, for example for lack of memory, the others get
+// an Error that names its rank, at once or from the group's first operation.
 //
 // ProcessGroup::new_group of other ranks, or in another order, needs MPI_Comm_split, which blocks
 // until all have come. The ranks meet before it, so a rank that does not come is an error as in any

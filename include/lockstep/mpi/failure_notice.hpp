@@ -31,8 +31,7 @@ class FailureNotice {
   // The first byte of a message: the calls do not match, or the sender has failed.
   static constexpr char kDiffer = 'd';
   static constexpr char kGone = 'g';
-  // How long operations may still take once a rank is known to take part no more. Set while none
-  // runs.
+  // How long operations may still take once a rank is known to have left. Set while none runs.
   static inline std::chrono::milliseconds last_chance{100};
 
   // `rank` is this one of `size`. The communicator may be MPI_COMM_NULL until `connect`.
@@ -60,7 +59,7 @@ class FailureNotice {
     }
   }
 
-  // True if this rank has told something, which others may not have received yet.
+  // True if this rank has sent a notice, which others may not have received yet.
   bool has_told() const noexcept { return !differ_text_ || !gone_text_; }
 
   // Receives a notice from another rank, if there is one. Returns MPI's code; the caller, who has

@@ -42,15 +42,15 @@ using distributed::detail::share_begin;
 // order of the ranks, so that sums do not depend on MPI's algorithms. Data goes in pieces, so that
 // the buffer, which is kept, stays small and no count exceeds an int.
 //
-// Nothing here blocks within MPI while another rank may never come: see Requests. Only making a
-// communicator of some ranks must block, in MPI_Comm_split; all ranks meet before it.
+// Nothing here blocks within MPI, where a missing rank would hang it (see Requests), except
+// MPI_Comm_split, before which all ranks meet.
 class MpiCarrier final : public Carrier {
  public:
   // `rank` is this one of `size`. Call `connect` next: the carrier allocates its memory before the
-  // ranks make a communicator. `watchdog` may be null. Up to `direct` ranks send what all of them
-  // get directly to each other, which is faster than MPI's non-blocking collectives. More ranks use
-  // MPI's collectives, which may write past the end of their memory if lengths differ; so ranks
-  // compare their calls first.
+  // ranks make a communicator. `watchdog` may be null. Up to `direct` ranks use messages for
+  // everything, which is faster than MPI's non-blocking collectives. More ranks use those, which
+  // may write past the end of their memory if lengths differ; so the ranks compare their calls
+  // first.
   MpiCarrier(int rank, int size, std::shared_ptr<const distributed::Watchdog> watchdog,
              int direct = 16)
       : Carrier(rank, size),
@@ -99,7 +99,7 @@ class MpiCarrier final : public Carrier {
     check_not_finalized();
     requests_.check_usable();
     if (is_compared(call)) compare(call);
-    requests_.together([&] {
+    requests_.run_collective([&] {
       carrying_ = true;
       carry(call, inputs, outputs);
       carrying_ = false;
@@ -135,7 +135,7 @@ class MpiCarrier final : public Carrier {
     compare({.collective = Collective::new_group, .count = members.size()},
             distributed::detail::hash_of(members));
     if (members.size() == ranks() && std::is_sorted(members.begin(), members.end())) {
-      requests_.together([&] {
+      requests_.run_collective([&] {
         requests_.duplicate(&scratch_->copy);
         part->connect(scratch_->copy, compares_);
         part->or_leave([&] { requests_.meet(); });  // the others may go on with theirs
@@ -178,7 +178,7 @@ class MpiCarrier final : public Carrier {
   // Up to this many bytes, over all ranks, each rank gets all parts and adds them up itself.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
 
-  // If not, pieces of another call could have the same lengths.
+  // Calls of several pieces are compared: pieces of another call could have the same lengths.
   bool is_one_piece(const Call& call) const {
     const bool of_all =
         call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
@@ -372,7 +372,7 @@ class MpiCarrier final : public Carrier {
   // that is in a collective without comparison. Returns when all ranks are here.
   void compare(const Call& call, std::uint64_t details = 0) {
     std::byte* all = nullptr;
-    requests_.together([&] {
+    requests_.run_collective([&] {
       scratch_->call = {call, details};
       all = scratch_->room(sizeof(ComparedCall) * ranks());
       gather_all(&scratch_->call, sizeof(ComparedCall), all);

@@ -130,7 +130,7 @@ class Requests {
   // Runs `body`, a collective or a part of one. If it throws, this rank leaves, unless a wait in it
   // has failed.
   template <class Body>
-  void together(const Body& body) {
+  void run_collective(const Body& body) {
     try {
       body();
     } catch (...) {
@@ -192,11 +192,11 @@ class Requests {
     begin_to_meet();
     wait();
   }
-  // As `meet`, before a call that blocks within MPI until all ranks come to it. Throws if another
-  // rank has failed before it came here; then no rank goes on. Once this has begun, the rank must
-  // go on to that call even if MPI fails here or the rank breaks off, since others may already
-  // block there, where they cannot be told. So it returns then, and `check_not_left` throws after
-  // that call.
+  // Meets the other ranks before a call that blocks within MPI until all ranks make it. If another
+  // rank failed before it came here, this throws on every rank, and none makes the call. If MPI
+  // fails here or this rank breaks off, this returns all the same: others may already be blocked in
+  // the call, where nothing can reach them, so this rank must make it too, and then call
+  // `check_not_left`.
   void meet_to_block() {
     begin_to_meet();
     const lockstep::detail::ScopedValue meeting(meeting_, true);
@@ -215,7 +215,7 @@ class Requests {
   }
 
   // Waits until all requests have ended. Once the watchdog has found a fault, or another rank has
-  // told that it has failed, this wait and later ones fail if they have not ended within 100 ms: a
+  // reported a failure, this wait and later ones fail if they have not ended within 100 ms: a
   // missing rank does nothing more, but what it did before still counts.
   void wait() {
     PollPause pause;
