@@ -11,8 +11,8 @@
 namespace lockstep::data {
 
 // Collates LibTorch's tensors by stacking them along a new first dimension, alone or within
-// anything that collate knows. Numbers still become lockstep's tensors: a sample that is to be
-// LibTorch's throughout must hold tensors.
+// anything that collate knows. Numbers still become lockstep's tensors: put them in a tensor of
+// LibTorch's if they should stay there.
 //
 // **Torch counterpart.** torch.stack, in torch.utils.data.default_collate.
 // **Backward.** Not recorded.

@@ -107,19 +107,17 @@ class DeviceList {
 // them; keyword arguments are a struct in ls::kwargs(…).
 //
 // The module itself is the first device's replica, so it keeps buffers that forward changes, and
-// everything else. The other replicas are copies made once, at the first call, by clone(). A
-// `factory`, which makes a module of the same structure, is needed instead for a module that is no
-// torch::nn::Cloneable, and for one of which clone() makes another structure: one in which a layer
-// has another layer's weight, or that has its own handles to layers in a Sequential or another
-// container.
+// everything else. The other replicas are copies made once, at the first call, by clone(). Pass a
+// `factory`, which makes a module of the same structure, if the module is no torch::nn::Cloneable,
+// or if clone() would change its structure: because a layer uses another layer's weight, or because
+// the module keeps handles of its own to layers in a Sequential or another container.
 //
 // On the CPU the copies share the module's parameters, which forward therefore must not change, and
 // the memory of arguments: if a replica writes to its rows and backward needs them, LibTorch may
 // report a change that another replica made. Buffers, and on GPUs parameters, are copied at each
 // call, since LibTorch does not tell whether they have changed. Copies follow requires_grad and
 // training modes. After changing anything else, such as a plain attribute or a layer's option, call
-// renew(). What forward keeps for the next call, such as a recurrent state, each replica keeps for
-// itself.
+// renew(). What forward stores for the next call, such as a recurrent state, stays in its replica.
 //
 // **Torch counterpart.** torch.nn.DataParallel; torch::nn::parallel::data_parallel, which clones at
 // each call, takes and returns one tensor, and refuses CPUs.

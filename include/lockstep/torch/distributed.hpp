@@ -55,9 +55,9 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel, which LibTorch does not have.
 // **Devices and streams.** A rank's device is its group's, or that in device_ids; a module on the
 // CPU is moved there. For a GPU the program needs lockstep's CUDA side; the work of both libraries
-// is ordered on their current streams, and no two ranks of a process may share a GPU, for which
-// LibTorch has one thread for all backwards. On the CPU a rank is a thread or a process, and
-// OpenBLAS gets one thread per caller, as with DataParallel.
+// is ordered on their current streams, and no two ranks of a process may share a GPU, because
+// LibTorch runs all backwards of a GPU in one thread. On the CPU a rank is a thread or a process,
+// and OpenBLAS gets one thread per caller, as with DataParallel.
 // **Backward.** As lockstep's. A backward started within another one is a pass of its own: it must
 // reach all parameters, unless find_unused_parameters is set. After torch::load into the module, an
 // earlier graph is not averaged any more. Rank 0's buffers arrive without counting as a change: an
