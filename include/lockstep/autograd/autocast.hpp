@@ -59,11 +59,11 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 //   loss.backward();
 class AutocastGuard {
  public:
-  explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
+  [[nodiscard]] explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
   // With `enabled` false, turns autocast off instead. (A template, so that nothing else, such as
   // the string "bf16", converts to bool.)
   template <std::same_as<bool> B>
-  explicit AutocastGuard(B enabled, Dtype dtype = Dtype::bf16)
+  [[nodiscard]] explicit AutocastGuard(B enabled, Dtype dtype = Dtype::bf16)
       : state_(detail::autocast_state(), {enabled, checked(dtype)}) {}
 
  private:

@@ -17,14 +17,15 @@ inline bool is_grad_enabled() { return detail::autograd_state().grad; }
 //
 // **Torch counterpart.** torch::AutoGradMode.
 struct GradModeGuard : detail::ScopedValue<bool> {
-  explicit GradModeGuard(bool enabled) : ScopedValue(detail::autograd_state().grad, enabled) {}
+  [[nodiscard]] explicit GradModeGuard(bool enabled)
+      : ScopedValue(detail::autograd_state().grad, enabled) {}
 };
 
 // Turns recording off for this thread until the guard is destroyed.
 //
 // **Torch counterpart.** torch::NoGradGuard.
 struct NoGradGuard : GradModeGuard {
-  NoGradGuard() : GradModeGuard(false) {}
+  [[nodiscard]] NoGradGuard() : GradModeGuard(false) {}
 };
 
 }  // namespace lockstep

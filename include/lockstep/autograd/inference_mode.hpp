@@ -33,7 +33,7 @@ inline bool is_inference_mode_enabled() { return detail::autograd_state().infere
 //   const ls::InferenceModeGuard guard;
 //   ls::Tensor classes = ls::argmax(model(images), 1);
 struct InferenceModeGuard : detail::AutogradStateScope {
-  explicit InferenceModeGuard(bool enabled = true)
+  [[nodiscard]] explicit InferenceModeGuard(bool enabled = true)
       : AutogradStateScope(
             {.grad = !enabled, .inference = enabled, .saving = detail::autograd_state().saving}) {}
 };

@@ -74,7 +74,7 @@ inline Stream pool_stream(Device device) {
 // **Torch counterpart.** torch.cuda.StreamContext.
 class StreamGuard : detail::NonCopyable {
  public:
-  explicit StreamGuard(Stream stream) { detail::StreamOverrides::push(stream); }
+  [[nodiscard]] explicit StreamGuard(Stream stream) { detail::StreamOverrides::push(stream); }
   ~StreamGuard() { detail::StreamOverrides::pop(); }
 };
 

@@ -47,11 +47,13 @@ struct RangeDetails {
 // **Threads and exceptions.** Begins and ends in one thread; throws nothing. If nothing records, it
 // costs about a nanosecond and allocates nothing.
 // **Example.** const ls::profile::RecordFunction range("augment");
-class [[nodiscard]] RecordFunction : lockstep::detail::NonCopyable {
+class RecordFunction : lockstep::detail::NonCopyable {
  public:
-  explicit RecordFunction(Literal name, Row row = {}, RangeDetails details = {}) noexcept;
+  [[nodiscard]] explicit RecordFunction(Literal name, Row row = {},
+                                        RangeDetails details = {}) noexcept;
   template <std::same_as<std::string> Text>
-  explicit RecordFunction(const Text& name, Row row = {}, RangeDetails details = {}) noexcept {
+  [[nodiscard]] explicit RecordFunction(const Text& name, Row row = {},
+                                        RangeDetails details = {}) noexcept {
     const std::uint64_t state = detail::recording.load(std::memory_order_relaxed);
     if (state != 0) [[unlikely]] {
       begin(state, name.c_str(), row, details);

@@ -89,7 +89,7 @@ void restore_host_math_threads();
 // Sets the number of maths threads for every thread of the process until the guard is destroyed.
 class HostMathThreadsGuard : detail::NonCopyable {
  public:
-  explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
+  [[nodiscard]] explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
     set_host_math_threads(count);
   }
   ~HostMathThreadsGuard() { detail::HostMath::instance().set_threads(before_); }
