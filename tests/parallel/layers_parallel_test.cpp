@@ -114,7 +114,7 @@ TEST(BatchNormReplicas, D19OneRowHasNoVarianceUnlessEachReplicaHasTwo) {
   EXPECT_TRUE(throws<ls::ValueError>([&] { plain(x); }, "replica 1", "cpu:1",
                                      "Expected more than 1 value per channel when training, got "
                                      "input size [1, 2]",
-                                     ".split = ls::Split::chunk.at_least(2)"));
+                                     ".split = ls::Split::chunk.at_least(2)", "or prefetch's"));
   ls::DataParallel model{norm_of(2), first_devices(2), {.split = ls::Split::chunk.at_least(2)}};
   EXPECT_EQ(model(x).sizes(), (ls::Shape{3, 2}));
   ls::DataParallel together{

@@ -285,8 +285,9 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
                     "Expected more than 1 value per channel when training, got input size ",
                     x.sizes(),
                     current_replica.group ? ". DataParallel's option .split = "
-                                            "ls::Split::chunk.at_least(2) gives each replica two "
-                                            "rows or more, if the batch has as many"
+                                            "ls::Split::chunk.at_least(2), or prefetch's where "
+                                            "that divides the batch, gives each replica two rows "
+                                            "or more, if the batch has as many"
                                           : "");
   return lockstep::apply(BatchNormOp{eps}, x, weight, bias, running);
 }
