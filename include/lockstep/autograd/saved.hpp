@@ -22,8 +22,9 @@ inline constinit thread_local bool output_saved = false;
 // assigned in forward and read through `Backward::operator()`.
 //
 // Reading it checks that the data has not changed. Assign an input as it is, but an output through
-// `Saved::output`, or node and output would own each other for ever. Saving an inference tensor is
-// an AutogradError if the operation is recorded.
+// `Saved::output`: second derivatives take an output that is assigned as it is for a constant, like
+// everything else that forward computes. Saving an inference tensor is an AutogradError if the
+// operation is recorded.
 //
 // **Torch counterpart.** torch::autograd::SavedVariable.
 class Saved {
