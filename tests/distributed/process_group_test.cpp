@@ -724,7 +724,9 @@ TEST(ProcessGroup, ARankThatReceivesFromItselfInVainIsReleasedAtItsEnd) {
     (void)group.send(ones(group, {2}), 0, 1);  // never taken
     work = group.recv(ones(group, {2}), 0);
   });
-  EXPECT_TRUE(throws<dist::RankGone>([&] { work.wait(); }, "rank 0 on device cpu:0 has returned"));
+  EXPECT_TRUE(throws<dist::RankGone>(
+      [&] { work.wait(); },
+      "recv of 2 x f32 from rank 0 with tag 0: rank 0 on device cpu:0 has returned"));
 }
 
 TEST(ProcessGroup, MessagesThatDoNotMatchAreAnErrorOnBothSides) {

@@ -110,7 +110,7 @@ class Messages {
       return lockstep::detail::thrown_by([&] {
         if (watchdog_) watchdog_->check();
         check_not_finalized();
-        lockstep::detail::fail<Error>(pending.name(), ": the process group was destroyed");
+        lockstep::detail::fail<Error>(pending.message.text(), ": the process group was destroyed");
       });
     });
   }
@@ -145,13 +145,6 @@ class Messages {
     std::exception_ptr error = nullptr;
     bool mpi_failed = false;  // the error is MPI's
 
-    const char* name() const { return message.sends ? "send" : "recv"; }
-    // "recv of 3 x f32 from rank 1 with tag 0"
-    std::string text() const {
-      return lockstep::detail::str(name(), " of ", message.count, " x ", message.dtype,
-                                   message.sends ? " to rank " : " from rank ", message.peer,
-                                   " with tag ", message.tag);
-    }
     bool has_started() const { return started == requests.size(); }
     // A receive of which not all has come.
     bool awaited() const { return !message.sends && !has_started(); }
@@ -264,7 +257,7 @@ class Messages {
     (void)lockstep::detail::thrown_by([&] {
       const auto told = lockstep::detail::described(gone).what;
       if (!told) return;
-      error = std::make_exception_ptr(distributed::RankGone(pending.text() + ": " + *told));
+      error = std::make_exception_ptr(distributed::RankGone(pending.message.text() + ": " + *told));
     });
     return error;
   }
@@ -275,7 +268,7 @@ class Messages {
     const MessageInFlight& late = *in_flight_.front();
     fail_all([&] {
       lockstep::detail::fail<Error>(
-          late.text(),
+          late.message.text(),
           late.message.sends ? ": it has not been received for " : ": nothing has come for ",
           distributed::detail::Seconds{late.deadline->timeout()},
           "; the group has no messages any more");

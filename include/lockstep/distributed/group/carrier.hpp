@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace lockstep::distributed::detail {
 
@@ -26,6 +27,11 @@ struct Message {
   bool sends = false;  // else this rank receives it
 
   std::size_t bytes() const { return count * element_size(dtype); }
+  // "recv of 3 x f32 from rank 1 with tag 0"
+  std::string text() const {
+    return lockstep::detail::str(sends ? "send" : "recv", " of ", count, " x ", dtype,
+                                 sends ? " to rank " : " from rank ", peer, " with tag ", tag);
+  }
 };
 
 // Called once, when a message has been taken or has failed. Must not throw.

@@ -53,8 +53,7 @@ class Mailbox {
   ~Mailbox() {
     for (const Posted& posted : posted_) {
       posted.done(lockstep::detail::thrown_by([&] {
-        lockstep::detail::fail<Error>(posted.message.sends ? "send" : "recv",
-                                      ": the process group was destroyed");
+        lockstep::detail::fail<Error>(posted.message.text(), ": the process group was destroyed");
       }));
     }
   }
@@ -128,7 +127,7 @@ class Mailbox {
   void fail_gone(const Posted& posted, const Departure& why) const noexcept {
     std::exception_ptr error;
     try {
-      error = std::make_exception_ptr(RankGone("send or recv: " + why.text()));
+      error = std::make_exception_ptr(RankGone(posted.message.text() + ": " + why.text()));
     } catch (...) {
       error = std::make_exception_ptr(RankGoneWithoutMemory(why.rank, spare_));
     }
