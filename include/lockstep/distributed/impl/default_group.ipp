@@ -40,9 +40,11 @@ namespace lockstep::distributed {
 
 LOCKSTEP_INLINE ProcessGroup default_group() {
   ProcessGroup group = detail::default_group_or_none();
-  check<Error>(group.defined(),
-               "the default process group has not been initialized: call "
-               "distributed::init_process_group first, or be within distributed::run");
+  check<Error>(
+      group.defined(),
+      "the default process group has not been initialized: call "
+      "distributed::init_process_group first, or distributed::run, in which only the ranks' "
+      "own threads have one");
   return group;
 }
 
