@@ -55,8 +55,9 @@ namespace lockstep::mpi {
 // makes MPI calls of its own either initialises MPI with MPI_THREAD_MULTIPLE, or makes none while
 // operations are in flight or a group ends. A group ends shortly after its last handle has gone,
 // and before the next collective of another group completes. A failure of MPI is an Error with
-// MPI's text. If one process cannot make the group, for example for lack of memory, the others get
-// an Error that names its rank, at once or from the group's first operation.
+// MPI's text, an intercommunicator a ValueError. If one process cannot make the group, for example
+// for lack of memory, the others get an Error that names its rank, at once or from the group's
+// first operation.
 //
 // ProcessGroup::new_group of other ranks, or in another order, needs MPI_Comm_split, which blocks
 // until all have come. The ranks meet before it, so a rank that does not come is an error as in any
@@ -70,6 +71,9 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_WORLD) {
   // After all that this rank has issued, which the others may need before they come here.
   runtime.thread()->drain();
   runtime.thread()->between_operations([&] {
+    check<ValueError>(!detail::is_intercommunicator(comm),
+                      "process_group: expected a communicator of one group of processes, got an "
+                      "intercommunicator: MPI_Intercomm_merge makes one of its two groups");
     if (detail::has_all_processes(comm)) runtime.watch();
     const int rank = detail::rank_in(comm);
     const int size = detail::size_of(comm);

@@ -275,6 +275,20 @@ TEST(Mpi, TakesACommunicatorOfTheProgram) {
   if (world().rank() == 0) MPI_Comm_free(&first);
 }
 
+TEST(Mpi, RefusesACommunicatorOfTwoGroups) {
+  if (world().size() == 1) return;
+  wait_for_ends_of_groups();
+  const bool first = world().rank() == 0;
+  MPI_Comm side = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, first ? 0 : 1, 0, &side);
+  MPI_Comm both = MPI_COMM_NULL;
+  MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, first ? 1 : 0, 0, &both);
+  EXPECT_TRUE(
+      throws<ls::ValueError>([&] { (void)ls::mpi::process_group(both); }, "MPI_Intercomm_merge"));
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&side);
+}
+
 // One rank has not begun with it when it comes to make the group: the others, which have, wait
 // there for what they wait for here.
 TEST(Mpi, AGroupIsMadeAfterWhatHasBeenIssued) {

@@ -26,6 +26,13 @@ inline int rank_in(MPI_Comm comm) {
   return rank;
 }
 
+// True if the communicator connects two groups of processes.
+inline bool is_intercommunicator(MPI_Comm comm) {
+  int result = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &result), "MPI_Comm_test_inter");
+  return result != 0;
+}
+
 // True if the communicator has exactly the processes of MPI_COMM_WORLD.
 inline bool has_all_processes(MPI_Comm comm) {
   int result = MPI_UNEQUAL;
