@@ -8,6 +8,8 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/from_blob.hpp>
+#include <lockstep/tensor/shape.hpp>
 
 #include <gtest/gtest.h>
 
@@ -123,6 +125,21 @@ TEST(InPlace, KindsThatDoNotFitAreErrors) {
   EXPECT_THROW(x.copy_(Tensor()), ValueError);
   EXPECT_THROW(expand(zeros({1}), {3}).fill_(1), ValueError);
   EXPECT_EQ(expand(zeros({}), {0, 3}).fill_(1).add_(ones({0, 3})).numel(), 0);
+}
+
+TEST(InPlace, ElementsThatOverlapInMemoryAreErrors) {
+  std::vector<float> memory(8);
+  const auto lent = [&](const Shape& shape, const Shape& strides) {
+    return from_blob(memory.data(), shape, {.strides = strides});
+  };
+  for (const Shape& strides : {Shape{1, 1}, Shape{2, 1}, Shape{0, 1}, Shape{1, 0}}) {
+    EXPECT_TRUE(throws<ValueError>([&] { lent({2, 3}, strides).add_(1); }, "same element"));
+  }
+  EXPECT_EQ(memory, std::vector<float>(8));
+  lent({2, 3}, {4, 1}).add_(1);                     // a gap between the rows
+  lent({2, 2, 2}, {1, 4, 2}).narrow(1, 1, 1) += 2;  // permuted
+  lent({1, 2, 1}, {0, 7, 0}).mul_(3);               // single elements need no stride
+  EXPECT_EQ(memory, (std::vector<float>{3, 1, 1, 0, 3, 3, 3, 6}));
 }
 
 TEST(InPlace, ChangesThatAGradientWouldMissAreErrors) {

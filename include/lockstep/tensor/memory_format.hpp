@@ -36,8 +36,9 @@ std::size_t behind_channels(std::size_t dim);
 // for example, they are in both.
 bool is_channels_last(const Tensor& x);
 
-// True if several indices of the tensor name the same element, along a dimension of stride 0, as
-// after `expand`. Other overlaps, which lent memory may have, are not detected.
+// True if several indices of the tensor may name the same element, because a dimension does not
+// step over everything that those of smaller strides reach: after `expand`, whose stride is 0, and
+// for lent memory whose strides make dimensions overlap.
 bool repeats_elements(const Tensor& tensor);
 
 // An uninitialised tensor like `like`: channels_last if it is, else contiguous.

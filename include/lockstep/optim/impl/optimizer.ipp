@@ -169,7 +169,7 @@ LOCKSTEP_INLINE void Optimizer::check_gradient(std::size_t i, const Tensor& grad
     detail::fail<DtypeError>(name_, ": ", describe(i), " is of ", parameter.dtype(),
                              ": expected f32 or f64");
   }
-  if (!parameter.is_contiguous() && detail::repeats_elements(parameter)) {
+  if (detail::repeats_elements(parameter)) {
     detail::fail<ValueError>(name_, ": more than one element of ", describe(i), " of shape ",
                              parameter.sizes(),
                              " is the same element in memory: make it of a contiguous tensor");

@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -31,9 +33,17 @@ LOCKSTEP_INLINE bool is_channels_last(const Tensor& x) {
 }
 
 LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
-  if (tensor.numel() == 0) return false;
-  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
-    if (tensor.strides()[d] == 0 && tensor.sizes()[d] > 1) return true;
+  if (tensor.is_contiguous()) return false;
+  const Shape& sizes = tensor.sizes();
+  const Shape& strides = tensor.strides();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 1) continue;
+    std::int64_t reached = 0;  // by the dimensions of smaller strides
+    for (std::size_t e = 0; e < sizes.size(); ++e) {
+      const bool inner = std::pair(strides[e], e) < std::pair(strides[d], d);
+      if (inner) reached += (sizes[e] - 1) * strides[e];
+    }
+    if (strides[d] <= reached) return true;
   }
   return false;
 }
