@@ -278,6 +278,8 @@ TEST(DataParallel, D13OneDevicesExceptionIsThrownAsItIs) {
   ls::DataParallel two{Throws{}, first_devices(2)};
   EXPECT_TRUE(
       throws<std::domain_error>([&] { two(x5()); }, "replica 1 on device cpu:1", "too small"));
+  EXPECT_TRUE(throws<std::domain_error>([&] { two(x5().narrow(0, 0, 1)); },
+                                        "replica 0 on device cpu:0", "too small"));
   EXPECT_EQ(two(f64(Values(12, 1.0), {6, 2})).size(0), 6);
 }
 

@@ -220,14 +220,12 @@ TEST(ParallelApply, AFailureWithinAReplicaOfAReplicaKeepsItsTypeAndItsName) {
       "replica 0 on device cpu:0.\nalso wrong"));
 }
 
-TEST(ParallelApply, OneModulesExceptionIsThrownAsItIs) {
+TEST(ParallelApply, OneModulesExceptionNamesItsReplicaAsWell) {
   std::vector<Failing> one(1);
-  try {
-    ls::parallel_apply(one, std::vector<int>{3});
-    FAIL();
-  } catch (int value) {
-    EXPECT_EQ(value, 42);
-  }
+  const auto apply = [&] { ls::parallel_apply(one, std::vector<int>{1}, first_devices(1)); };
+  EXPECT_TRUE(throws<std::out_of_range>(
+      apply, "Caught std::out_of_range in replica 0 on device cpu:0.\nwonderful"));
+  EXPECT_THROW(apply(), ls::ReplicaFailure);
 }
 
 struct CountsThenFails {

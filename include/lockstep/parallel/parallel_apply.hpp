@@ -155,11 +155,20 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
   std::vector<Output> outputs;
   outputs.reserve(modules.count);
   if (modules.count == 0) return outputs;
+  const auto device_of = [&](std::size_t i) {
+    return device_of_replica(modules[i], devices, i).value_or(Device());
+  };
   if (modules.count == 1) {
     // `replicas` sees a single replica, even if this runs within a replica of another group.
     const ScopedValue<CurrentReplica> alone(current_replica, {});
     const profile::RecordFunction range("apply", replica_row(modules[0], devices, 0));
-    outputs.push_back(forward_parts(modules[0], parts_of(0)));
+    try {
+      outputs.push_back(forward_parts(modules[0], parts_of(0)));
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      throw_first_failure(
+          1, [&](std::size_t) { return error; }, device_of);
+    }
     return outputs;
   }
 
@@ -203,10 +212,7 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
   }
   if (failed) {
     throw_first_failure(
-        modules.count, [&](std::size_t i) { return slots[i].error; },
-        [&](std::size_t i) {
-          return device_of_replica(modules[i], devices, i).value_or(Device());
-        });
+        modules.count, [&](std::size_t i) { return slots[i].error; }, device_of);
   }
   for (std::size_t i = 0; i < modules.count; ++i) outputs.push_back(std::move(*slots[i].output));
   return outputs;
@@ -245,9 +251,8 @@ auto apply_and_move(std::vector<M>& modules, const std::vector<Device>& devices,
 // record any other tensor that the module uses (record_stream).
 // **Threads and exceptions.** Uses persistent worker threads, leased for the call. Once all modules
 // have ended, throws the lowest failed one's exception as a ReplicaFailure of the same type that
-// names replica and device, lists the others and nests the original. A single module's exception is
-// thrown as it is. ValueError for lists that differ in length; an Error if threads cannot be
-// started, before anything has run.
+// names replica and device, lists the others and nests the original. ValueError for lists that differ in
+// length; an Error if threads cannot be started, before anything has run.
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
