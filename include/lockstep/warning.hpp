@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-// Sets a function to call with each warning's text instead of printing it to standard error; an
-// empty one restores printing. One thread at a time calls it, and it must not warn itself.
+// Sets a function to call with each warning's text instead of printing it to standard error, where
+// the same text appears only once; an empty one restores printing. One thread at a time calls it,
+// and it must not warn itself.
 void set_warning_handler(std::function<void(const std::string&)> handler);
 
 // Warns the user of something that is probably unintended.

@@ -19,5 +19,17 @@ TEST(WarningHandler, OneThatIsReplacedMayWarnWhenItIsDestroyed) {
   set_warning_handler({});
 }
 
+TEST(Warning, IsPrintedOnceButHandledEachTime) {
+  ::testing::internal::CaptureStderr();
+  for (const char* text : {"a loop warns", "another one", "a loop warns"}) warn(text);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "lockstep: warning: a loop warns\nlockstep: warning: another one\n");
+  int calls = 0;
+  set_warning_handler([&calls](const std::string&) { ++calls; });
+  for (int i = 0; i < 2; ++i) warn("a loop warns");
+  set_warning_handler({});
+  EXPECT_EQ(calls, 2);
+}
+
 }  // namespace warning_test
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace lockstep::detail {
@@ -16,6 +17,7 @@ namespace lockstep::detail {
 struct WarningSink {
   std::mutex mutex;
   std::function<void(const std::string&)> handler;
+  std::set<std::string> printed;
 };
 
 }  // namespace lockstep::detail
@@ -33,7 +35,7 @@ LOCKSTEP_INLINE void warn(const std::string& text) {
   const std::lock_guard lock(sink.mutex);
   if (sink.handler) {
     sink.handler(text);
-  } else {
+  } else if (sink.printed.insert(text).second) {
     std::cerr << "lockstep: warning: " + text + '\n';  // one write: others may write, too
   }
 }

@@ -251,8 +251,8 @@ auto apply_and_move(std::vector<M>& modules, const std::vector<Device>& devices,
 // record any other tensor that the module uses (record_stream).
 // **Threads and exceptions.** Uses persistent worker threads, leased for the call. Once all modules
 // have ended, throws the lowest failed one's exception as a ReplicaFailure of the same type that
-// names replica and device, lists the others and nests the original. ValueError for lists that differ in
-// length; an Error if threads cannot be started, before anything has run.
+// names replica and device, lists the others and nests the original. ValueError for lists that
+// differ in length; an Error if threads cannot be started, before anything has run.
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
