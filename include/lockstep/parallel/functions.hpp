@@ -71,7 +71,9 @@ struct Gather {
 // devices[0], then those of devices[1]. Backward sums the gradients of each tensor's copies, if
 // there are any.
 //
-// **Torch counterpart.** torch.nn.parallel._functions.Broadcast, which gives zeros instead.
+// **Torch counterpart.** torch.nn.parallel._functions.Broadcast, which gives zeros instead, and
+// whose copies of a tensor that does not require grad do not either; here they do if another tensor
+// does.
 // **Devices and streams.** comm::broadcast_coalesced.
 // **Threads and exceptions.** comm::broadcast_coalesced's; backward throws ReduceAddCoalesced's.
 struct Broadcast {
