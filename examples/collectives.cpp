@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The four steps of data parallelism one by one, as one would use MPI's: scatter a batch, replicate
-// a module, apply the replicas, gather what they return; and what becomes of the gradients.
+// Data parallelism in four steps, each called by itself as one calls MPI's collectives: scatter a
+// batch, replicate a module, apply the replicas, gather their results. Then backward.
 //
-// Two host devices are enough; with GPUs, take `ls::devices()`.
+// The example uses two host devices. To use GPUs, take `ls::devices()`.
 
 #include <lockstep/lockstep.hpp>
 
@@ -16,7 +16,7 @@ int main() {
   ls::set_host_device_count(2);
   const std::vector<ls::Device> devices = ls::host_devices();
 
-  // scatter: equal chunks, the last one shorter where the rows do not divide.
+  // scatter: equal chunks; the last one is shorter if the rows do not divide.
   for (const int rows : {16, 15}) {
     std::cout << "scatter: " << rows << " rows are";
     for (const ls::Tensor& chunk : ls::scatter(ls::randn({rows, 10}), devices)) {
@@ -25,7 +25,7 @@ int main() {
     std::cout << '\n';
   }
 
-  // replicate: a module for each device, with parameters of its own there.
+  // replicate: a module for each device, with its own parameters there.
   ls::nn::Linear module{10, 20};
   ls::to(module, devices.front());
   auto replicas = ls::replicate(module, devices);
@@ -43,7 +43,7 @@ int main() {
     std::cout << "parallel_apply: " << output.sizes() << " on " << output.device() << '\n';
   }
 
-  // gather: the results together on one device.
+  // gather: puts the results together on one device.
   const ls::Tensor output = ls::gather(outputs, devices.front());
   std::cout << "gather: " << output.sizes() << " on " << output.device() << '\n';
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Trains on images that are turned, scaled and moved at random: first with each batch made between
-// two steps, then with prefetch, where the next one is made and copied while the last one is being
-// computed on. Both see the same batches.
+// Shows what prefetch saves. Trains on images that are turned, scaled and moved at random. First
+// each batch is made between two steps. Then prefetch makes and copies the next batch while a step
+// computes. Both see the same batches.
 //
 //   prefetch --devices 2
 //   prefetch --devices 1 --workers 0 --timeline steps
@@ -32,7 +32,7 @@ namespace {
 using Sample = std::array<ls::Tensor, 2>;  // an image [1, 28, 28] and its label
 
 // Turns an image by up to 15 degrees, scales it by up to a tenth and moves it by up to two pixels.
-// Between pixels it is interpolated; beyond its edges it is black.
+// Interpolates between pixels; beyond its edges the image is black.
 Sample jitter(const Sample& sample, ls::Generator& generator) {
   constexpr std::int64_t kSide = ls::data::FashionMnist::kSide;
   const auto between = [&](double limit) { return limit * (2 * generator.uniform() - 1); };
@@ -79,7 +79,7 @@ struct Settings {
   std::string timeline;
 };
 
-// Trains for some steps on the batches that a range has and prints what a step took.
+// Trains for some steps on the batches of a range, and prints how long a step took.
 template <class Batches>
 void train(const std::string& how, Batches& batches, const std::vector<ls::Device>& devices,
            const Settings& settings) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Trains a small network to tell clothes apart with DistributedDataParallel: the same program with
-// a process a device, with a thread a device, or alone.
+// Trains a small network to tell clothes apart with DistributedDataParallel. The same program runs
+// with a process for each device, with a thread for each device, or alone.
 //
 //   mpirun -n 2 train_distributed
 //   train_distributed --devices 2
@@ -42,7 +42,7 @@ struct Settings {
   std::filesystem::path metrics;
 };
 
-// A rank's share of the images: of each batch of all ranks, every size()-th one.
+// A rank's share of the images: every size()-th one of each batch.
 using Images = ls::data::DataLoader<ls::data::FashionMnist>;
 
 Images share_of(const ls::distributed::ProcessGroup& group, const Settings& settings, bool train) {
@@ -54,7 +54,7 @@ Images share_of(const ls::distributed::ProcessGroup& group, const Settings& sett
                 {.batch_size = train ? settings.batch_size / group.size() : 250}};
 }
 
-// The part of the test images that the model gets right, on all ranks together.
+// The fraction of the test images that the model gets right, over all ranks.
 template <class Model>
 double test_accuracy(Model& model, const ls::distributed::ProcessGroup& group, Images& loader) {
   const ls::NoGradGuard no_grad;
@@ -72,7 +72,7 @@ double test_accuracy(Model& model, const ls::distributed::ProcessGroup& group, I
   return counts.narrow(0, 0, 1).item() / counts.narrow(0, 1, 1).item();
 }
 
-// What every rank does; the first one tells of it.
+// Every rank runs this; rank 0 prints.
 void train(const Settings& settings, const ls::distributed::ProcessGroup& group) {
   Images loader = share_of(group, settings, true);
   Images test_loader = share_of(group, settings, false);
@@ -101,7 +101,7 @@ void train(const Settings& settings, const ls::distributed::ProcessGroup& group)
       sgd.step();
       schedule.step();
 
-      // The mean of the ranks' means, as they have equally many images.
+      // The mean of the ranks' means is the batch's, since all ranks have equally many images.
       const ls::Tensor mean = loss.detach().clone();
       group.all_reduce(mean, ls::distributed::ReduceOp::avg).wait();
       done += images.size(0) * group.size();

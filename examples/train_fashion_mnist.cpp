@@ -29,7 +29,7 @@ namespace {
 
 using Images = ls::data::DataLoader<ls::data::FashionMnist>;
 
-// The part of the test images that the model gets right.
+// The fraction of the test images that the model gets right.
 template <class Net>
 double test_accuracy(ls::DataParallel<Net>& model, Images& loader) {
   const ls::NoGradGuard no_grad;
@@ -65,7 +65,7 @@ void train(const Settings& settings, Net (*make_net)(ls::Dtype)) {
   example::check_folder(settings.timeline);
   const auto devices = example::choose_devices(settings.devices);
   const ls::Dtype dtype = settings.dtype == "f64" ? ls::Dtype::f64 : ls::Dtype::f32;
-  // Pixels from 0 to 1, not shifted by their mean: with a background of exactly 0, f32 runs on
+  // Pixels are from 0 to 1, not shifted by their mean. With a background of exactly 0, f32 runs on
   // different numbers of devices stay closer together.
   const ls::data::FashionMnistOptions pixels{.dtype = dtype};
   Images loader{ls::data::FashionMnist(settings.data, true, pixels),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A training program of LibTorch's on several devices: its network, data loader, optimiser and loop
-// are LibTorch's and stay as they were. What is new are the three lines marked (1) to (3).
+// A LibTorch training program on several devices. The network, data loader, optimiser and loop stay
+// LibTorch's. Only the three lines marked (1) to (3) are new.
 //
 //   train_libtorch --devices 2 --epochs 2
 
@@ -47,7 +47,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-// Fashion-MNIST for LibTorch's loaders, on the memory that lockstep has read it into.
+// Fashion-MNIST for LibTorch's loaders. lockstep reads it, and the tensors share that memory.
 class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
  public:
   FashionMnist(const std::string& directory, bool train) : data_(directory, train) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Trains a model of text, character by character, on every device of the machine, and lets it
-// write.
+// Trains a model that predicts text character by character, on every device of the machine. Then
+// lets it write.
 //
 //   train_text --devices 2 --text ~/notes --save notes.safetensors
 
@@ -56,7 +56,7 @@ struct Parts {
   std::string validation;
 };
 
-// The last tenth of the text is for validation; of a long text that is more than is needed.
+// The last tenth of the text is for validation, at most 100,000 characters.
 Parts split(const std::string& text) {
   constexpr std::size_t kMost = 100'000;
   const std::size_t count = std::min(text.size() / 10, kMost);
@@ -74,7 +74,7 @@ Windows make_loader(const Settings& settings, const std::string& text, bool trai
                  {.batch_size = settings.batch_size, .shuffle = train, .seed = settings.seed}};
 }
 
-// The mean loss of a character of the validation part.
+// The mean loss per character of the validation part.
 template <class Net>
 double validation_loss(ls::DataParallel<Net>& model, Windows& loader) {
   const ls::NoGradGuard no_grad;
@@ -87,7 +87,7 @@ double validation_loss(ls::DataParallel<Net>& model, Windows& loader) {
   return sum / static_cast<double>(loader.dataset().size());
 }
 
-// Draws the next character: the higher the temperature, the likelier the unlikely ones.
+// Draws the next character. A higher temperature makes unlikely characters likelier.
 char draw(const std::vector<double>& scores, double temperature, ls::Generator& generator) {
   const double highest = *std::max_element(scores.begin(), scores.end());
   std::vector<double> weights;
@@ -102,8 +102,8 @@ char draw(const std::vector<double>& scores, double temperature, ls::Generator& 
   return static_cast<char>(character);
 }
 
-// What the model writes on a new line. Each character comes of the ones before it, as many as the
-// model was trained with.
+// What the model writes on a new line. It draws each character by the ones before it, as many as it
+// was trained with.
 template <class Net>
 std::string write_text(Net& net, ls::Device device, const Settings& settings,
                        ls::Generator& generator) {
@@ -125,7 +125,7 @@ std::string write_text(Net& net, ls::Device device, const Settings& settings,
   return text.substr(1);
 }
 
-// For a terminal: control characters other than ends of lines and tabs are question marks.
+// Text for a terminal: control characters become question marks, except newlines and tabs.
 std::string printable(std::string text) {
   for (char& character : text) {
     const bool control = static_cast<unsigned char>(character) < ' ' || character == '\x7f';
@@ -193,7 +193,7 @@ void train(const Settings& settings, Net (*make_net)(const example::TextModelOpt
               << sum / static_cast<double>(epoch_steps) << "  validation loss " << validation
               << "  (bigrams " << bigram << ")" << std::endl;
     metrics.add_score(run.step, epoch, validation);
-    // Numbers of its own, so that how much is written changes nothing in training.
+    // Its own random numbers, so that writing changes nothing in training.
     ls::Generator generator(settings.seed + static_cast<std::uint64_t>(epoch));
     if (settings.sample > 0) {
       std::cout << printable(write_text(model.module(), devices[0], settings, generator)) << "\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The classic tutorial of data parallelism: a model that tells the sizes of what it sees, first on
-// one device, then on several, each with its share of every batch.
+// The classic data parallelism tutorial: a model prints the sizes of what it sees, first on one
+// device, then on several, where each sees its share of every batch.
 //
 //   tutorial --devices 2
 
@@ -22,7 +22,7 @@ struct Model {
   ls::nn::Linear fc{5, 2};
   std::string margin;
 
-  // Runs on all devices at once, so every line goes out in one piece.
+  // All devices print at once, so each line is written in one piece.
   ls::Tensor forward(const ls::Tensor& input) {
     ls::Tensor output = fc(input);
     std::osyncstream(std::cout) << margin << "In Model: input size " << input.sizes()
