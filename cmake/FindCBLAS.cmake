@@ -37,7 +37,7 @@ if(DEFINED CBLAS_FOUND_FOR AND NOT CBLAS_FOUND_FOR STREQUAL LOCKSTEP_BLAS)
 endif()
 set(CBLAS_FOUND_FOR "${LOCKSTEP_BLAS}" CACHE INTERNAL "The BLAS that CBLAS_LIBRARY belongs to")
 
-# Only a library that is there has a header to look for: another BLAS may bring a cblas.h as well.
+# The header is looked up only if the library is there: another BLAS may have a cblas.h as well.
 find_library(CBLAS_LIBRARY NAMES ${cblas_names} PATH_SUFFIXES ${cblas_suffixes})
 if(CBLAS_LIBRARY)
   find_path(CBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES ${cblas_suffixes})

@@ -5,7 +5,7 @@
 # Looked for below CUDNN_ROOT, the environment's CUDNN_HOME and the prefix of the CUDA toolkit in
 # use (that of CMAKE_CUDA_COMPILER, LOCKSTEP_NVCC, find_package(CUDAToolkit), CUDA_HOME, CUDA_PATH
 # or /usr/local/cuda), and beside that prefix, where PyPI's wheels put it: nvidia/cudnn next to
-# nvidia/cu13. A wheel has libcudnn.so.9 alone, without the name that linkers look for.
+# nvidia/cu13. A wheel has only libcudnn.so.9, not the name that linkers look for.
 #
 # CUDNN_INCLUDE_DIR and CUDNN_LIBRARY may be set to point elsewhere. libcudnn loads the libraries
 # that do the work (libcudnn_cnn and others) from its own directory when they are first needed.

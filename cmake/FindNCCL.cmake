@@ -5,7 +5,7 @@
 # Looked for below NCCL_ROOT, the environment's NCCL_HOME and the prefix of the CUDA toolkit in use
 # (that of CMAKE_CUDA_COMPILER, LOCKSTEP_NVCC, find_package(CUDAToolkit), CUDA_HOME, CUDA_PATH or
 # /usr/local/cuda), and beside that prefix, where PyPI's wheels put it: nvidia/nccl next to
-# nvidia/cu13. A wheel has libnccl.so.2 alone, without the name that linkers look for.
+# nvidia/cu13. A wheel has only libnccl.so.2, not the name that linkers look for.
 #
 # NCCL_INCLUDE_DIR and NCCL_LIBRARY may be set to point elsewhere.
 

@@ -4,8 +4,8 @@
 # compiles nothing.
 #
 # Warnings are errors: a link to a header, a page or a heading that is not there, markup that Doxygen does not know, a
-# definition without a declaration. Members that need no comment are shown without one, and comments speak of arguments
-# in sentences, so Doxygen does not ask for either.
+# definition without a declaration. Doxygen does not ask for a comment at each member, since some need none, nor for one
+# at each argument, since comments tell of arguments in sentences.
 
 find_package(Doxygen QUIET)
 

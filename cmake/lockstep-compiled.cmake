@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Defines lockstep::compiled: lockstep with its definitions in a static library, which is compiled once,
-# here and with the flags of the directory that asks for it first, so that the files of a program only
-# compile declarations (lockstep/config.hpp). lockstep_INCLUDE_DIR says where the headers lie, and
-# lockstep_GLOB_OPTIONS is CONFIGURE_DEPENDS where there may be others at the next build. Where
-# lockstep::cuda and the language CUDA are there, too, lockstep::cuda_compiled is both with the CUDA side
-# compiled once by nvcc; its headers do not need nvcc.
+# Defines lockstep::compiled: lockstep with its definitions in a static library, which is compiled once.
+# The files of a program then compile only declarations (lockstep/config.hpp). The library gets the flags
+# of the directory that asks for it first. If lockstep::cuda and the language CUDA are there, too, defines
+# lockstep::cuda_compiled: both, with the CUDA side compiled once by nvcc. Its headers do not need nvcc.
 #
-# A program links these or lockstep::lockstep and lockstep::cuda, not some files the ones and some the
-# others. Where several shared libraries of a program use lockstep, one of them links these and the
-# others link that one: each copy has threads, devices' memory and settings of its own wherever the
-# loader does not merge them (hidden symbols, dlopen). A static library that is installed with an
-# export set of its own links lockstep::lockstep: nothing here can be exported.
+#   lockstep_INCLUDE_DIR   where the headers lie
+#   lockstep_GLOB_OPTIONS  CONFIGURE_DEPENDS if the next build may have other headers
+#
+# All files of a program link these, or all link lockstep::lockstep and lockstep::cuda. If several shared
+# libraries of a program use lockstep, one of them links these and the others link that one. Otherwise
+# each copy has its own threads, devices' memory and settings wherever the loader does not merge them
+# (hidden symbols, dlopen). Nothing here can be exported: a static library that is installed with its own
+# export set links lockstep::lockstep.
 
 if(NOT TARGET lockstep::compiled)
-  # A file for each of these groups of layers, low to high: a change compiles no group below it again.
+  # Each group of layers, low to high, is one file. A change in one group recompiles no lower group.
   set(
     lockstep_groups
     "device profile backend tensor autograd ops"

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Defines lockstep::cuda: lockstep with what its CUDA side links. One file of the program, compiled by
-# nvcc as C++20, includes lockstep/cuda.hpp. Where NCCL is there, also lockstep::nccl, for
+# Defines lockstep::cuda: lockstep and the libraries of its CUDA side. One file of the program, compiled
+# by nvcc as C++20, includes lockstep/cuda.hpp. If NCCL is installed, also defines lockstep::nccl, for
 # lockstep/nccl.hpp.
 
-# CMake learnt in 3.26 what C++20 is called by nvcc. In the cache, for every directory of the program.
+# CMake before 3.26 does not know nvcc's option for C++20. The cache holds it for every directory of the
+# program.
 if(CMAKE_VERSION VERSION_LESS 3.26)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20 CACHE INTERNAL "C++20 by nvcc")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20 CACHE INTERNAL "C++20 by nvcc")
 endif()
 
-# A wheel has its libraries without the names that linkers look for, in `lib` beside nvcc's `bin`.
+# The libraries of a wheel lie in `lib` beside nvcc's `bin`, and lack the names that linkers look for.
 if(CMAKE_CUDA_COMPILER)
   cmake_path(GET CMAKE_CUDA_COMPILER PARENT_PATH wheel_libraries)
   cmake_path(REPLACE_FILENAME wheel_libraries lib)
@@ -37,7 +38,7 @@ find_package(NCCL MODULE QUIET)
 
 if(NOT TARGET lockstep::cuda)
   add_library(lockstep::cuda INTERFACE IMPORTED GLOBAL)
-  # The static runtime: nothing to be found when the program starts, with a driver or without.
+  # The static runtime: no libcudart has to be found when the program starts, with a driver or without.
   target_link_libraries(
     lockstep::cuda
     INTERFACE lockstep::lockstep CUDA::cudart_static CUDA::cublasLt CUDNN::cudnn

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Defines lockstep::mpi: lockstep with the MPI that it is to be linked with. One file of the program
-# includes lockstep/mpi.hpp. Which MPI that is, CMake's FindMPI decides; MPI_CXX_COMPILER tells it
-# (mpicxx.openmpi or mpicxx.mpich, where both are installed).
+# Defines lockstep::mpi: lockstep linked with an MPI. One file of the program includes lockstep/mpi.hpp.
+# CMake's FindMPI chooses the MPI. If several are installed, MPI_CXX_COMPILER selects one (mpicxx.openmpi
+# or mpicxx.mpich).
 
 set(MPI_CXX_SKIP_MPICXX ON)  # the C interface alone
 if(NOT DEFINED lockstep_need)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Defines lockstep::torch: lockstep with LibTorch, for files that include lockstep/torch.hpp. Which
-# LibTorch that is, CMake's search decides; CMAKE_PREFIX_PATH tells it.
+# Defines lockstep::torch: lockstep with LibTorch, for files that include lockstep/torch.hpp.
+# CMake looks for LibTorch in CMAKE_PREFIX_PATH.
 #
-# LibTorch is linked before the BLAS of lockstep. Some of its builds have a BLAS inside, and export it
-# under the names that every BLAS has: so theirs is the one that they use.
+# LibTorch is linked before lockstep's BLAS. Some builds of LibTorch have a BLAS inside and export it under
+# the names that every BLAS has. Linked first, LibTorch uses its own.
 
-# A LibTorch with CUDA puts the architectures that it was built for in the place of those that files
-# for nvcc are compiled for, and a toolkit may lack some. No such file here includes LibTorch.
+# A LibTorch with CUDA replaces CMAKE_CUDA_ARCHITECTURES with those it was built for, which the toolkit
+# may not have. So they and CMAKE_CUDA_FLAGS are restored afterwards: no file for nvcc here includes LibTorch.
 set(lockstep_cuda_variables CMAKE_CUDA_FLAGS)
 if(DEFINED CMAKE_CUDA_ARCHITECTURES)
   list(APPEND lockstep_cuda_variables CMAKE_CUDA_ARCHITECTURES)
@@ -26,7 +26,7 @@ if(NOT Torch_FOUND)
   return()
 endif()
 
-# Only what links LibTorch is compiled with its flags.
+# LibTorch's flags reach only what links LibTorch, so its ABI has to be that of the rest.
 set(old_abi "-D_GLIBCXX_USE_CXX11_ABI=0")
 if(TORCH_CXX_FLAGS MATCHES "${old_abi}" AND NOT CMAKE_CXX_FLAGS MATCHES "${old_abi}")
   message(

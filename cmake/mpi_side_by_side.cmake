@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Open MPI and MPICH in one build, where a system has them side by side, as Debian does: each by the
-# compiler wrapper and the launcher that carry its name, openmpi or mpich.
+# Open MPI and MPICH in one build, if a system has both side by side, as Debian does. Each is found by the
+# compiler wrapper and the launcher with its name, openmpi or mpich.
 
 include_guard(GLOBAL)
 
-# Makes the target mpi_NAME, what a program of that MPI is linked with, if that MPI is there.
+# Makes the target mpi_NAME, which a program of that MPI links, if that MPI is installed.
 # LOCKSTEP_MPIRUN_NAME is its launcher.
 function(add_mpi_library name)
   find_program(LOCKSTEP_MPICC_${name} "mpicc.${name}")

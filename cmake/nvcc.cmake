@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Compiles .cu files of the tests by calling nvcc, so that the project as a whole needs neither
-# CMake's CUDA language nor CUDA.
+# Compiles .cu files of the tests by calling nvcc. The project as a whole then needs neither CMake's CUDA
+# language nor CUDA.
 #
 #   LOCKSTEP_NVCC      nvcc, or false
 #   LOCKSTEP_CUDART    the static runtime, or false
@@ -47,7 +47,7 @@ function(lockstep_nvcc_object result source)
   if(arg_QUICK OR NOT architectures)
     set(architectures ${first})
   endif()
-  # What is instrumented takes three times as long to optimise.
+  # Instrumented code takes three times as long to optimise.
   if(NOT arg_QUICK AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     list(APPEND arguments -O2)
   endif()
@@ -55,12 +55,12 @@ function(lockstep_nvcc_object result source)
     set(code "[sm_${architecture},compute_${architecture}]")
     list(APPEND arguments "-gencode=arch=compute_${architecture},code=${code}")
   endforeach()
-  # nvcc does not take every clang as its host compiler; its objects link with either's.
+  # nvcc does not accept every clang as its host compiler. Its objects link with those of g++ and clang.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND arguments "-ccbin=${CMAKE_CXX_COMPILER}")
   endif()
-  # Both halves are instrumented alike, or a sanitizer would not see one of them. A comma separates
-  # options for nvcc and is escaped inside one.
+  # Host code gets the flags of the rest, so that a sanitizer sees both. nvcc separates options by commas,
+  # so a comma inside an option is escaped.
   separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS}")
   foreach(flag IN LISTS flags)
     string(REPLACE "," "\\," flag "${flag}")
