@@ -226,6 +226,15 @@ TEST(DataParallel, D08AModuleOnTwoDevices) {
                                       "bias"));
 }
 
+TEST(DataParallel, OneDeviceGetsTheModuleFromWhereverItIs) {
+  L0 module;
+  ls::to(module, "cpu:1");
+  module.bias.set_data(module.bias.detach().to(ls::Device("cpu:2")));
+  ls::DataParallel model{module, first_devices(1)};
+  EXPECT_EQ(module.bias.device(), ls::Device("cpu:0"));
+  EXPECT_EQ(model(x5()).to_vector<double>(), y5());
+}
+
 TEST(DataParallel, D09TheFirstDeviceListedIsTheRoot) {
   L0 module;
   ls::to(module, "cpu:1");

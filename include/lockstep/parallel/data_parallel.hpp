@@ -87,8 +87,9 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // lost on the others, unless the options say otherwise; use PerReplica for other state.
 //
 // DataParallel takes the module over and moves it to device_ids[0] if it is wholly on plain `cpu`;
-// an optimiser made earlier stays valid. With one device it calls the module itself, with the
-// arguments moved there; with std::nullopt instead of devices it calls the module wherever that is.
+// an optimiser made earlier stays valid. With one device it moves the module there from any other,
+// and calls the module itself with the arguments moved there; with std::nullopt instead of devices
+// it calls the module wherever that is.
 //
 // A const DataParallel can be called even if the module's forward is not const. Copies share the
 // parameters, but have their own replicas. A DataParallel may be part of another one's module,
@@ -103,7 +104,8 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // forward included, changes the module meanwhile. Short replicas may run one after another on the
 // calling thread; a replica may wait for another all the same. The constructor throws a ValueError
 // for no devices, a DeviceError for one that does not exist, and a ModuleError for an uninitialised
-// module or one that is neither on device_ids[0] nor wholly on `cpu`. A call throws what scatter,
+// module or, with several devices, one that is neither on device_ids[0] nor wholly on `cpu`. A call
+// throws what scatter,
 // replicate, parallel_apply and gather throw, and a ModuleError after a move.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
@@ -121,7 +123,9 @@ class DataParallel : public detail::ModuleWrapper<M> {
     check_device(output_device());
     detail::check_balance(device_ids_);
     detail::check_parameters(module_);
-    if (detail::is_on_host_memory(module_)) lockstep::to(module_, device_ids_[0]);
+    if (device_ids_.size() == 1 || detail::is_on_host_memory(module_)) {
+      lockstep::to(module_, device_ids_[0]);
+    }
     detail::check_module_device(module_, device_ids_[0]);
   }
 
