@@ -105,8 +105,7 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // calling thread; a replica may wait for another all the same. The constructor throws a ValueError
 // for no devices, a DeviceError for one that does not exist, and a ModuleError for an uninitialised
 // module or, with several devices, one that is neither on device_ids[0] nor wholly on `cpu`. A call
-// throws what scatter,
-// replicate, parallel_apply and gather throw, and a ModuleError after a move.
+// throws what scatter, replicate, parallel_apply and gather throw, and a ModuleError after a move.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);
