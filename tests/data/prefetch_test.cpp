@@ -337,6 +337,27 @@ TEST(Prefetch, EachPassIsAnEpochOfTheLoader) {
   }
 }
 
+// A sampler of its own order for each epoch that there is, which does not tell how many it draws.
+struct PlannedSampler {
+  std::vector<std::vector<std::int64_t>> epochs;
+
+  std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const {
+    return epochs.at(epoch);
+  }
+};
+
+TEST(Prefetch, ASamplerIsAskedForNoEpochAfterThatOfThePass) {
+  for (const std::int64_t workers : {0, 2}) {
+    DataLoader loader{
+        TensorDataset{counting(4, 1)}, PlannedSampler{{{3}, {2, 0, 1}}}, {.num_workers = workers}};
+    for (const Values& expected : {Values{3}, Values{2, 0, 1}}) {
+      Values seen;
+      for (const auto& [row] : prefetch(loader, kFirst)) seen.push_back(values_of(row)[0]);
+      EXPECT_EQ(seen, expected);
+    }
+  }
+}
+
 TEST(Prefetch, ADatasetShorterThanABatchAndAnEmptyOneWithAnyWorkers) {
   for (const std::int64_t workers : {0, 1, 2, 4, 7}) {
     for (const std::int64_t depth : {1, 2, 3, 4}) {

@@ -96,7 +96,7 @@ class DataLoader {
   }
   std::default_sentinel_t end() const { return {}; }
 
-  // The number of batches in a pass.
+  // The number of batches in the pass that the next begin() starts.
   std::int64_t size() const { return batches_of(sampler_.count(dataset_size(), epoch_)); }
 
   // The epoch that the next begin() starts, from 0. Set it to resume training.

@@ -59,7 +59,7 @@ class Prefetch {
   Iterator begin() { return Iterator(std::make_unique<Arrival>(*this)); }
   std::default_sentinel_t end() const { return {}; }
 
-  // The number of batches in a pass, if the loader knows.
+  // The number of batches in the next pass, if the loader knows.
   auto size() const requires requires(const std::remove_reference_t<Loader>& loader) {
     loader.size();
   }
@@ -76,11 +76,11 @@ class Prefetch {
       for (const Device device : devices_) {
         copy_stream(device).wait_stream(current_stream(device));
       }
-      const std::size_t bound = detail::at_most_all(range.loader_, range.depth_);
-      const auto pass =
-          std::make_shared<Pass>(range.loader_, range.placement_, range.devices_, range.depth_);
+      const std::size_t batches = detail::batches_of(range.loader_);
+      const auto pass = std::make_shared<Pass>(range.loader_, range.placement_, range.devices_,
+                                               batches, range.depth_);
       worker_.emplace([pass](std::size_t /*batch*/) { return (*pass)(); }, SIZE_MAX, 1,
-                      std::max<std::size_t>(1, bound));
+                      std::clamp<std::size_t>(batches, 1, range.depth_));
     }
 
     std::optional<Placed> take() {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <iterator>
 #include <optional>
@@ -40,25 +41,24 @@ inline std::vector<Device> devices_with_copy_streams(const std::vector<Device>& 
   return targets;
 }
 
-// `count`, but at most the loader's number of batches, if it has size().
+// The number of batches in the loader's next pass, or more than any pass has if the loader has no
+// size().
 template <class Loader>
-std::size_t at_most_all(const Loader& loader, std::size_t count) {
+std::size_t batches_of(const Loader& loader) {
   if constexpr (requires { loader.size(); }) {
-    return std::min(count, static_cast<std::size_t>(loader.size()));
+    return static_cast<std::size_t>(loader.size());
   } else {
-    return count;
+    return SIZE_MAX;
   }
 }
 
-// The number of batches that a loader loads ahead in threads of its own; 0 without such threads.
+// How many of `batches` a loader loads ahead in threads of its own; 0 without such threads.
 template <class Loader>
-std::size_t batches_loaded_ahead(const Loader& loader) {
+std::size_t loaded_in_threads(const Loader& loader, std::size_t batches) {
   if constexpr (requires { loader.options().num_workers + loader.options().prefetch_factor; }) {
-    const auto workers = loader.options().num_workers;
-    const auto each = loader.options().prefetch_factor;
-    const auto batches = loader.size();
-    if (workers == 0) return 0;
-    return static_cast<std::size_t>(each > batches / workers ? batches : each * workers);
+    const auto workers = static_cast<std::size_t>(loader.options().num_workers);
+    const auto each = static_cast<std::size_t>(loader.options().prefetch_factor);
+    return workers > 0 && each > batches / workers ? batches : each * workers;
   } else {
     return 0;
   }
@@ -76,9 +76,14 @@ class ReadAhead {
   using Batch = std::remove_cvref_t<decltype(*std::begin(std::declval<Loader&>()))>;
   using Placed = decltype(std::declval<const Placement&>().place(std::declval<const Batch&>()));
 
+  // Made before the pass begins: `batches` are the pass's (see batches_of), `depth` is prefetch's.
   ReadAhead(Loader& loader, const Placement& placement, const std::vector<Device>& devices,
-            std::size_t depth)
-      : loader_(loader), placement_(placement), devices_(devices), depth_(depth) {}
+            std::size_t batches, std::size_t depth)
+      : loader_(loader),
+        placement_(placement),
+        devices_(devices),
+        in_threads_(loaded_in_threads(loader, batches)),
+        reserved_(std::min(batches, depth - 1)) {}
 
   // Returns the next batch, sent to the devices; after the last one nothing, and then the pass
   // keeps neither the loader's iterator nor a batch.
@@ -94,8 +99,6 @@ class ReadAhead {
     if (number == 0) {
       profile::name_thread("ls-prefetch");
       next_.emplace(std::begin(loader_));
-      in_threads_ = batches_loaded_ahead(loader_);
-      reserved_ = at_most_all(loader_, depth_ - 1);  // now: others may use the loader soon
     } else {
       advance();
     }
@@ -145,10 +148,9 @@ class ReadAhead {
   Loader& loader_;
   const Placement& placement_;
   const std::vector<Device>& devices_;
-  const std::size_t depth_;
+  const std::size_t in_threads_;
+  const std::size_t reserved_;  // for so many batches there is memory, once the second is loaded
   std::optional<decltype(std::begin(std::declval<Loader&>()))> next_;  // from the first call on
-  std::size_t in_threads_ = 0;
-  std::size_t reserved_ = 0;  // batches that memory is reserved for, once the second is loaded
   std::size_t sent_ = 0;
   std::optional<Placed> first_;   // until memory for the others is reserved
   std::optional<Batch> copying_;  // the last batch, if the loader loads in this thread
