@@ -60,7 +60,7 @@ class InFlight : lockstep::detail::NonCopyable {
   // Called before the rank issues the collective, in which NCCL may already wait for other ranks.
   void about_to_issue(const distributed::detail::Call& call) {
     next_ = call;
-    if (!inside_) enter(call);
+    if (!inside_) inside_.emplace(watch_.progress(), call);
   }
   // Called after the rank has issued the operation to `stream`: it ends when the stream has come
   // this far.
@@ -77,14 +77,11 @@ class InFlight : lockstep::detail::NonCopyable {
       operations_.pop_front();
       if (!operations_.empty()) operations_.front().since = Clock::now();
       if (!collective) continue;
-      leave();
+      inside_.reset();
       const auto next = std::find_if(operations_.begin(), operations_.end(),
                                      [](const Operation& each) { return each.call.has_value(); });
-      if (next != operations_.end()) {
-        enter(*next->call);
-      } else if (next_) {
-        enter(*next_);
-      }
+      const auto& call = next != operations_.end() ? next->call : next_;
+      if (call) inside_.emplace(watch_.progress(), *call);
     }
   }
 
@@ -123,26 +120,17 @@ class InFlight : lockstep::detail::NonCopyable {
   // Empties the queue: calls fail(operation) for each that was in flight.
   template <class Fail>
   void give_up(const Fail& fail) noexcept {
-    if (inside_) leave();
+    inside_.reset();
     next_.reset();
     for (; !operations_.empty(); operations_.pop_front()) fail(operations_.front());
   }
 
  private:
-  void enter(const distributed::detail::Call& call) {
-    inside_ = true;
-    if (distributed::Progress* const progress = watch_.progress()) progress->enter(call);
-  }
-  void leave() {
-    inside_ = false;
-    if (distributed::Progress* const progress = watch_.progress()) progress->leave();
-  }
-
   const distributed::detail::GroupWatch watch_;
   const std::chrono::milliseconds limit_;
   std::deque<Operation> operations_;
-  std::optional<distributed::detail::Call> next_;  // until it has been issued
-  bool inside_ = false;  // the watchdog has been told that this rank is in the first collective
+  std::optional<distributed::detail::Call> next_;    // until it has been issued
+  std::optional<distributed::InCollective> inside_;  // the first collective, for the watchdog
 };
 
 }  // namespace lockstep::cuda
