@@ -161,13 +161,12 @@ class MpiCarrier final : public Carrier {
       case Collective::reduce_scatter:
         return reduce_scatter(call, inputs, outputs[0]);
       case Collective::broadcast:
-        return broadcast(call, inputs, outputs);
+        return direct_ ? move(call, inputs, outputs) : broadcast(call, inputs, outputs);
       case Collective::all_gather:
-        return all_gather(call, inputs[0], outputs);
+        return direct_ ? move(call, inputs, outputs) : all_gather(call, inputs[0], outputs);
       case Collective::gather:
-        return gather(call, inputs[0], outputs);
       case Collective::scatter:
-        return scatter(call, inputs, outputs);
+        return move(call, inputs, outputs);
       case Collective::barrier:
         return requests_.meet();
       case Collective::new_group:
@@ -301,7 +300,7 @@ class MpiCarrier final : public Carrier {
     if (call.collective == Collective::all_reduce) {
       gather_all(input, bytes, received);
     } else {
-      gather(call, input, std::span(targets_).first(output ? ranks() : 0));
+      move(call, {&input, 1}, std::span(targets_).first(output ? ranks() : 0));
     }
     if (output) reduce_ranks(call.dtype, call.op, sources_, {&output, 1}, 0, call.count);
   }
@@ -316,7 +315,6 @@ class MpiCarrier final : public Carrier {
 
   void broadcast(const Call& call, std::span<const void* const> inputs,
                  std::span<void* const> outputs) {
-    if (direct_) return scatter(call, inputs, outputs);
     void* const data = outputs.empty() ? const_cast<void*>(inputs[0]) : outputs[0];
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
       requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
@@ -328,7 +326,6 @@ class MpiCarrier final : public Carrier {
   }
 
   void all_gather(const Call& call, const void* input, std::span<void* const> outputs) {
-    if (direct_) return gather(call, input, outputs);
     in_pieces(call, ranks(), [&](std::size_t at, std::size_t bytes) {
       std::byte* const received = scratch_->room(bytes * ranks());
       gather_all(static_cast<const std::byte*>(input) + at, bytes, received);
@@ -338,32 +335,23 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Sends the parts directly to all ranks, or to the root.
-  void gather(const Call& call, const void* input, std::span<void* const> outputs) {
-    const bool all = call.collective == Collective::all_gather;
+  // Moves parts that nobody adds up, directly: from the root alone or from every rank, to the root
+  // alone or to every rank. A list of one part is that for, or from, each of them.
+  void move(const Call& call, std::span<const void* const> inputs, std::span<void* const> outputs) {
     const auto root = static_cast<std::size_t>(call.root);
+    const bool to_root =
+        call.collective == Collective::gather || call.collective == Collective::reduce;
+    const bool from_root =
+        call.collective == Collective::broadcast || call.collective == Collective::scatter;
     in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
       exchange(
           [&](std::size_t r) {
-            return all || r == root ? bytes_at(input, at, bytes) : ConstBytes();
+            const bool sends = !inputs.empty() && (!to_root || r == root);
+            return sends ? bytes_at(inputs[r % inputs.size()], at, bytes) : ConstBytes();
           },
           [&](std::size_t r) {
-            return outputs.empty() ? Bytes() : bytes_at(outputs[r], at, bytes);
-          });
-    });
-  }
-
-  // Sends the root's inputs directly to all ranks: a part for each, or the same one.
-  void scatter(const Call& call, std::span<const void* const> inputs,
-               std::span<void* const> outputs) {
-    const auto root = static_cast<std::size_t>(call.root);
-    in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
-      exchange(
-          [&](std::size_t r) {
-            return inputs.empty() ? ConstBytes() : bytes_at(inputs[r % inputs.size()], at, bytes);
-          },
-          [&](std::size_t r) {
-            return r == root && !outputs.empty() ? bytes_at(outputs[0], at, bytes) : Bytes();
+            const bool receives = !outputs.empty() && (!from_root || r == root);
+            return receives ? bytes_at(outputs[r % outputs.size()], at, bytes) : Bytes();
           });
     });
   }
