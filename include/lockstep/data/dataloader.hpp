@@ -8,7 +8,6 @@
 #include <lockstep/data/loading/pass_iterator.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
 
@@ -143,12 +142,7 @@ class DataLoader {
       Batch result = detail::load_batch(loader.dataset_, std::span(order).subspan(first, count),
                                         std::span(seeds).subspan(std::min(first, seeds.size())),
                                         loader.collate_fn_);
-      if (batch == 0) {
-        detail::reserve_memory(ahead, [&result](auto& add) {
-          lockstep::detail::nested::for_each_leaf(std::as_const(result),
-                                                  lockstep::detail::nested::Path("batch"), add);
-        });
-      }
+      if (batch == 0) detail::reserve_memory(ahead, result);
       return result;
     }
 

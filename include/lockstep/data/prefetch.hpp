@@ -4,6 +4,7 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/data/loading/batch_workers.hpp>
+#include <lockstep/data/loading/load_batch.hpp>
 #include <lockstep/data/loading/pass_iterator.hpp>
 #include <lockstep/data/prefetching/prefetch_pass.hpp>
 #include <lockstep/data/prefetching/prefetch_placement.hpp>

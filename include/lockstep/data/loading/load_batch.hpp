@@ -6,6 +6,9 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/walk/structure.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/scattered.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
@@ -19,6 +22,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -114,12 +118,23 @@ struct LoadScope {
   const PinMemoryGuard pinned;
 };
 
-// Makes the allocators keep memory for `count` more batches, whatever the order in which threads
-// take it and give it back, by allocating their tensors and freeing them. `for_each(add)` calls
-// `add` with the leaves of a batch like them. Views of larger memory are skipped. If memory runs
-// out, it reserves less.
-template <class ForEach>
-void reserve_memory(std::size_t count, const ForEach& for_each) {
+// Calls `visit(leaf, path)` for all tensors of a batch, which prefetch may have placed.
+template <class T, class Visit>
+void for_each_placed(const T& value, Visit& visit) {
+  if constexpr (is_scattered<T>) {
+    for (const auto& part : value) for_each_placed(part, visit);
+  } else if constexpr (nested::Structure<T>::form == nested::Form::tuple) {
+    std::apply([&](const auto&... elements) { (for_each_placed(elements, visit), ...); }, value);
+  } else {
+    nested::for_each_leaf(value, nested::Path("batch"), visit);
+  }
+}
+
+// Makes the allocators keep memory for `count` more batches like this one, whatever the order in
+// which threads take it and give it back, by allocating their tensors and freeing them. Views of
+// larger memory are skipped. If memory runs out, it reserves less.
+template <class Batch>
+void reserve_memory(std::size_t count, const Batch& batch) {
   using lockstep::detail::Storage;
   std::vector<std::shared_ptr<Storage>> memory;
   const auto add = [&]<class Leaf>(const Leaf& leaf, const auto& /*path*/) {
@@ -134,7 +149,7 @@ void reserve_memory(std::size_t count, const ForEach& for_each) {
     }
   };
   try {
-    for_each(add);
+    for_each_placed(batch, add);
   } catch (const Error&) {
   } catch (const std::bad_alloc&) {
   }

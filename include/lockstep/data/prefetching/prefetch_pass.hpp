@@ -119,8 +119,8 @@ class ReadAhead {
     if (number == 0) {
       first_.emplace(item.batch);
     } else if (first_) {
-      reserve(item.batch, reserved_);
-      reserve(batch, in_threads_ > 0 ? in_threads_ + 1 : 2);
+      reserve_memory(reserved_, item.batch);
+      reserve_memory(in_threads_ > 0 ? in_threads_ + 1 : 2, batch);
       first_.reset();
     }
     copied_ = item.copied;
@@ -138,11 +138,6 @@ class ReadAhead {
     ++*next_;
     wait();
     copying_.reset();
-  }
-
-  template <class T>
-  static void reserve(const T& batch, std::size_t count) {
-    reserve_memory(count, [&batch](auto& add) { for_each_placed(batch, add); });
   }
 
   Loader& loader_;

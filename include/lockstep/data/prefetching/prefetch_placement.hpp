@@ -4,7 +4,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/walk/structure.hpp>
-#include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/scatter_plan.hpp>
 #include <lockstep/parallel/nested/scatterable.hpp>
@@ -58,18 +57,6 @@ template <class First, class Second, class... Element>
 struct PlacedRow<std::pair<First, Second>, Element...> {
   using Type = std::pair<Element...>;
 };
-
-// Calls `visit(leaf, path)` for all tensors of a placed batch.
-template <class T, class Visit>
-void for_each_placed(const T& value, Visit& visit) {
-  if constexpr (is_scattered<T>) {
-    for (const auto& part : value) for_each_placed(part, visit);
-  } else if constexpr (nested::Structure<T>::form == nested::Form::tuple) {
-    std::apply([&](const auto&... elements) { (for_each_placed(elements, visit), ...); }, value);
-  } else {
-    nested::for_each_leaf(value, nested::Path("batch"), visit);
-  }
-}
 
 // Places the whole batch on one device.
 class OnOneDevice {
