@@ -3,7 +3,9 @@
 
 #include "data/files.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstddef>
@@ -53,6 +55,15 @@ TEST(GzipFile, ReadsPackedAndPlainFilesAlike) {
     EXPECT_NO_THROW(file.expect_end());
     EXPECT_EQ(file.position(), bytes.size());
   }
+}
+
+TEST(GzipFile, IsNotOpenInAProgramThatIsStarted) {
+  const TempDirectory directory;
+  write_file(directory / "plain", "text");
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // the lowest that is free
+  ::close(next);
+  const GzipFile file(directory / "plain");
+  EXPECT_EQ(::fcntl(next, F_GETFD), FD_CLOEXEC);
 }
 
 TEST(GzipFile, TakesSeveralStreamsAsOne) {

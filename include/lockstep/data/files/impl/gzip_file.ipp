@@ -26,7 +26,7 @@ namespace lockstep::data {
 
 LOCKSTEP_INLINE GzipFile::GzipFile(std::filesystem::path path) : path_(std::move(path)) {
   errno = 0;
-  file_.reset(gzopen(path_.c_str(), "rb"));
+  file_.reset(gzopen(path_.c_str(), "rbe"));  // e closes it in programs that start
   if (!file_) fail("cannot be opened: ", std::strerror(errno != 0 ? errno : ENOMEM));
   gzbuffer(file_.get(), 1U << 17);
 }
