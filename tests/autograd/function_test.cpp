@@ -249,37 +249,43 @@ TEST(Function, ABackwardThatTakesOneGradientOfSeveralIsAnError) {
                                         "returned 2 tensors"));
 }
 
-// Keeps its own result, as exp does.
-struct Doubling {
-  static constexpr const char* name = "doubling";
+// Keeps its own result, as exp does, or as it would an argument.
+struct Squaring {
+  static constexpr const char* name = "squaring";
+  bool as_argument = false;
   ls::Saved y = {};
   ls::Tensor forward(const ls::Tensor& x) {
-    ls::Tensor result = x * 2;
-    y = ls::Saved::output(result);
+    ls::Tensor result = x * x;
+    y = as_argument ? ls::Saved(result) : ls::Saved::output(result);
     return result;
   }
   ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) const {
-    return grad * saved(y) / saved(y) * 2;
+    return grad * ls::sqrt(saved(y)) * 2;
   }
 };
 
 TEST(Function, ASavedResultKeepsItsPlaceInTheGraph) {
-  const auto doubling = [](const ls::Tensor& a) { return ls::apply(Doubling{}, a) * a; };
-  EXPECT_TRUE(ls::testing::gradcheck(doubling, {ls::rand({3}, kLeaf, 1, 2)}));
-  EXPECT_TRUE(ls::testing::gradgradcheck(doubling, {ls::rand({3}, kLeaf, 1, 2)}));
-  const ls::Tensor x = ls::ones({1}, kLeaf);
-  const ls::Tensor y = ls::apply(Doubling{}, x);
-  y.mark_changed();
-  EXPECT_THROW(y.backward(), ls::AutogradError);
+  for (const bool as_argument : {false, true}) {
+    const auto squaring = [&](const ls::Tensor& a) {
+      return ls::apply(Squaring{as_argument}, a) * a;
+    };
+    EXPECT_TRUE(ls::testing::gradcheck(squaring, {ls::rand({3}, kLeaf, 1, 2)}));
+    EXPECT_TRUE(ls::testing::gradgradcheck(squaring, {ls::rand({3}, kLeaf, 1, 2)}));
+    const ls::Tensor x = ls::ones({1}, kLeaf);
+    const ls::Tensor y = ls::apply(Squaring{as_argument}, x);
+    y.mark_changed();
+    EXPECT_THROW(y.backward(), ls::AutogradError);
+  }
 }
 
 // Its first result is x², its second 3x, and the gradient of the first is written with the second.
 struct SquareAndTriple {
   static constexpr const char* name = "square_and_triple";
+  bool as_argument = false;
   ls::Saved triple = {};
   std::vector<ls::Tensor> forward(const ls::Tensor& x) {
     std::vector<ls::Tensor> results = {x * x, x * 3};
-    triple = ls::Saved::output(results[1], 1);
+    triple = as_argument ? ls::Saved(results[1]) : ls::Saved::output(results[1], 1);
     return results;
   }
   ls::Tensor backward(const ls::Backward& saved, const std::vector<ls::Tensor>& grads) const {
@@ -291,15 +297,19 @@ struct SquareAndTriple {
 };
 
 TEST(Function, ASavedResultIsTheOutputOfItsNumber) {
-  // The second derivative of x² goes through the second result: 2/3 · 3, not 2/3 · 2x.
-  const ls::Tensor x = ls::tensor<double>({5}).requires_grad_();
-  const std::vector<ls::Tensor> y = ls::apply(SquareAndTriple{}, x);
-  const ls::Tensor first = ls::autograd::grad({y[0]}, {x}, {}, {}, true)[0];
-  EXPECT_DOUBLE_EQ(first.item(), 10);
-  EXPECT_DOUBLE_EQ(ls::autograd::grad({first}, {x})[0].item(), 2);
-  const auto both = [](const ls::Tensor& a) { return ls::apply(SquareAndTriple{}, a); };
-  EXPECT_TRUE(ls::testing::gradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
-  EXPECT_TRUE(ls::testing::gradgradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
+  for (const bool as_argument : {false, true}) {
+    // The second derivative of x² goes through the second result: 2/3 · 3, not 2/3 · 2x.
+    const ls::Tensor x = ls::tensor<double>({5}).requires_grad_();
+    const std::vector<ls::Tensor> y = ls::apply(SquareAndTriple{as_argument}, x);
+    const ls::Tensor first = ls::autograd::grad({y[0]}, {x}, {}, {}, true)[0];
+    EXPECT_DOUBLE_EQ(first.item(), 10);
+    EXPECT_DOUBLE_EQ(ls::autograd::grad({first}, {x})[0].item(), 2);
+    const auto both = [&](const ls::Tensor& a) {
+      return ls::apply(SquareAndTriple{as_argument}, a);
+    };
+    EXPECT_TRUE(ls::testing::gradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
+    EXPECT_TRUE(ls::testing::gradgradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
+  }
 }
 
 // Keeps its result while guards of its own hold.
@@ -309,7 +319,7 @@ struct GuardedDoubling {
   ls::Tensor forward(const ls::Tensor& x) {
     ls::Tensor result = x * 2;
     const ls::InferenceModeGuard normal(false);
-    (void)ls::apply(Doubling{}, ls::ones({1}));  // has an output of its own
+    (void)ls::apply(Squaring{}, ls::ones({1}));  // has an output of its own
     y = ls::Saved::output(result);
     return result;
   }

@@ -21,6 +21,7 @@
 #include <initializer_list>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -88,6 +89,7 @@ class OpNode final : public Node {
   LOCKSTEP_INLINE void release_saved() override;
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
   LOCKSTEP_INLINE void fit(std::size_t input_nr, Tensor& gradient) const override;
+  LOCKSTEP_INLINE std::optional<std::size_t> kept_result(const Tensor& tensor) const override;
 
   // Makes the outputs of forward results of this node, which `owner` owns.
   void own(const Results& outputs, const std::shared_ptr<Node>& owner);
@@ -102,6 +104,7 @@ class OpNode final : public Node {
     Shape sizes;
     Dtype dtype = Dtype::f32;
     Device device;
+    const TensorImpl* kept = nullptr;  // what forward has returned, if it has another handle on it
   };
 
   const OpType& type_;

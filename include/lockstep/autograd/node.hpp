@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,8 @@ class Node : detail::NonCopyable {
   // Converts `gradient`, which is defined, to the dtype of result number `input_nr`. Throws unless
   // it has the result's shape and device.
   virtual void fit(std::size_t /*input_nr*/, Tensor& /*gradient*/) const {}
+  // The number of the result that forward returned as `tensor` itself and kept; nothing for others.
+  virtual std::optional<std::size_t> kept_result(const Tensor& /*tensor*/) const { return {}; }
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.
   virtual bool is_accumulator() const { return false; }
@@ -52,7 +55,7 @@ class Node : detail::NonCopyable {
   // a pass.
   virtual Tensor gradient_slot() { return {}; }
 
-  // The shared_ptr that owns this node; null unless the operation has saved an output and so
+  // The shared_ptr that owns this node; null unless the operation may have saved an output and so
   // `set_self` was called.
   std::shared_ptr<Node> self() const { return self_.lock(); }
   void set_self(const std::shared_ptr<Node>& self) { self_ = self; }

@@ -21,10 +21,9 @@ inline constinit thread_local bool output_saved = false;
 // A tensor that an operation keeps for its backward. It is a member of the operation's struct,
 // assigned in forward and read through `Backward::operator()`.
 //
-// Reading it checks that the data has not changed. Assign an input as it is, but an output through
-// `Saved::output`: second derivatives take an output that is assigned as it is for a constant, like
-// everything else that forward computes. Saving an inference tensor is an AutogradError if the
-// operation is recorded.
+// Reading it checks that the data has not changed. Arguments and results of the operation keep
+// their place in the graph; second derivatives take anything else that forward computes for a
+// constant. Saving an inference tensor is an AutogradError if the operation is recorded.
 //
 // **Torch counterpart.** torch::autograd::SavedVariable.
 class Saved {
@@ -32,7 +31,7 @@ class Saved {
   Saved() = default;
   Saved(const Tensor& input);
 
-  // `number` is the index of the output among the operation's.
+  // Saved(tensor) for the output of this index, without a search among the operation's outputs.
   static Saved output(const Tensor& tensor, std::size_t number = 0);
 
  private:

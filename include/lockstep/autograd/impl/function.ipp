@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,8 +62,14 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     if (!output.defined()) continue;
     if (!streamed) set_stream(current_stream(output.device()));
     streamed = true;
-    // If an operation returns an argument, its result must still be another variable.
-    if (output.impl().use_count() > 1) output = make_view(output);
+    // If an operation returns an argument, or what it has saved, its result must still be another
+    // variable.
+    const TensorImpl* kept = nullptr;
+    if (output.impl().use_count() > 1) {
+      kept = output.impl().get();
+      owner->set_self(owner);
+      output = make_view(output);
+    }
     if (!is_floating_point(output.dtype())) continue;
     output.impl()->grad_fn = owner;
     output.impl()->output_nr = nr;
@@ -71,8 +78,17 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     result.sizes = output.sizes();
     result.dtype = output.dtype();
     result.device = output.device();
+    result.kept = kept;
   }
   set_num_inputs(outputs.size());
+}
+
+LOCKSTEP_INLINE std::optional<std::size_t> OpNode::kept_result(const Tensor& tensor) const {
+  if (first_.kept == tensor.impl().get()) return 0;
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    if (others_[i].kept == tensor.impl().get()) return i + 1;
+  }
+  return {};
 }
 
 inline bool any_is_recorded(std::initializer_list<Operands> operands) {

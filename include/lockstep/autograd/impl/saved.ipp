@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -58,13 +59,19 @@ LOCKSTEP_INLINE Tensor Backward::operator()(const Saved& saved) const {
                                 " has been modified by an inplace operation: a tensor of shape ",
                                 tensor.sizes(), " on ", tensor.device(), ' ', how);
   }
-  if (!saved.is_output_) return tensor;
+  std::size_t number = saved.output_nr_;
+  if (!saved.is_output_) {
+    if (tensor.requires_grad() || !detail::autograd_state().records()) return tensor;
+    const std::optional<std::size_t> kept = node_->kept_result(tensor);
+    if (!kept) return tensor;
+    number = *kept;
+  }
   std::shared_ptr<Node> node = node_->self();
   check<AutogradError>(node != nullptr, node_->name(), " has kept an output with Saved::output, ",
                        "but not in its forward, on the thread that ran that");
   Tensor linked = detail::make_view(tensor);
   linked.impl()->grad_fn = std::move(node);
-  linked.impl()->output_nr = saved.output_nr_;
+  linked.impl()->output_nr = number;
   linked.impl()->requires_grad = true;
   return linked;
 }
