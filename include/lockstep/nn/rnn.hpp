@@ -24,6 +24,11 @@
 // Without batch_first the batch is dimension 1 of x, states and results: use `dim = 1` of
 // DataParallelOptions. With batch_first x and the states disagree on the dimension, so in a
 // DataParallel pass no states, and do not use the returned ones.
+//
+// There are no packed sequences. Pad shorter sequences at the end and mask the padding out of the
+// loss: outputs before it do not depend on it, and a sequence's last output is the one at its
+// length. The last states include the padding, and so does the backward direction of a
+// bidirectional layer, which begins in it.
 namespace lockstep::nn {
 
 struct RecurrentOptions {
