@@ -55,7 +55,8 @@ namespace lockstep::mpi {
 // makes MPI calls of its own either initialises MPI with MPI_THREAD_MULTIPLE, or makes none while
 // operations are in flight or a group ends. A group ends shortly after its last handle has gone,
 // and before the next collective of another group completes. A failure of MPI is an Error with
-// MPI's text, an intercommunicator a ValueError. If one process cannot make the group, for example
+// MPI's text; an intercommunicator, or a LOCKSTEP_DISTRIBUTED_DEBUG other than DETAIL, INFO and
+// OFF, is a ValueError. If one process cannot make the group, for example
 // for lack of memory, the others get an Error that names its rank, at once or from the group's
 // first operation.
 //
@@ -80,15 +81,16 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_WORLD) {
     std::unique_ptr<distributed::detail::Carrier> carrier;
     detail::MpiCarrier* connects = nullptr;
     std::vector<int> ranks;
+    bool compares = false;
     const std::exception_ptr error = lockstep::detail::thrown_by([&] {
+      compares = detail::debug_detail();
       ranks = detail::world_ranks(comm);
       carrier.reset(connects = new detail::MpiCarrier(rank, size, runtime.watchdog()));
     });
     // All ranks must come here, whatever has failed, or the others would wait for ever.
     MPI_Comm own = detail::duplicate(comm, runtime.watchdog().get());
-    const auto [plain, failed] =
-        detail::least_of_all(std::array{detail::debug_detail() ? 0 : 1, error ? rank : size}, own,
-                             runtime.watchdog().get());
+    const auto [plain, failed] = detail::least_of_all(
+        std::array{compares ? 0 : 1, error ? rank : size}, own, runtime.watchdog().get());
     if (failed < size) MPI_Comm_free(&own);
     if (error) std::rethrow_exception(error);
     check<distributed::RankGone>(failed == size, "process_group on rank ", rank, ": rank ", failed,

@@ -310,6 +310,13 @@ TEST(Mpi, AGroupIsMadeAfterWhatHasBeenIssued) {
   EXPECT_EQ(value.to_vector<float>(), std::vector<float>(3, 2 * size * size));
 }
 
+TEST(Mpi, AMisspeltLevelOfDebuggingIsAnErrorOnEveryRank) {
+  const ls::testing::EnvironmentVariable debug("LOCKSTEP_DISTRIBUTED_DEBUG", "detail");
+  EXPECT_TRUE(throws<ls::ValueError>([] { (void)ls::mpi::process_group(); },
+                                     "LOCKSTEP_DISTRIBUTED_DEBUG is \"detail\"",
+                                     "expected DETAIL, INFO or OFF"));
+}
+
 TEST(Mpi, CallsThatDoNotMatchAreAnErrorWhenWatched) {
   const dist::ProcessGroup group = watched_world();
   ls::testing::expect_reductions(group, 3);

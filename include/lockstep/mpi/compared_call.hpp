@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace lockstep::mpi::detail {
@@ -56,9 +57,13 @@ inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
 }
 
 // True if ranks compare their calls before each collective: LOCKSTEP_DISTRIBUTED_DEBUG is DETAIL.
+// False for torch's other levels, INFO and OFF; a ValueError for anything else.
 inline bool debug_detail() {
-  const char* level = std::getenv("LOCKSTEP_DISTRIBUTED_DEBUG");
-  return level && std::strcmp(level, "DETAIL") == 0;
+  const char* const set = std::getenv("LOCKSTEP_DISTRIBUTED_DEBUG");
+  const std::string_view level = set ? set : "";
+  check<ValueError>(level.empty() || level == "OFF" || level == "INFO" || level == "DETAIL",
+                    "LOCKSTEP_DISTRIBUTED_DEBUG is \"", level, "\": expected DETAIL, INFO or OFF");
+  return level == "DETAIL";
 }
 
 }  // namespace lockstep::mpi::detail
