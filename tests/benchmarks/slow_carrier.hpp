@@ -77,9 +77,13 @@ inline dist::ProcessGroup on_network(const dist::ProcessGroup& group,
                                      const Ring& ring) {
   auto threads =
       std::make_unique<dist::detail::ThreadCarrier>(group.rank(), group.size(), std::move(world));
-  return dist::ProcessGroup(std::make_shared<dist::detail::GroupState>(
-      std::make_unique<SlowCarrier>(std::move(threads), ring), group.impl()->thread(),
-      group.device()));
+  std::shared_ptr<dist::detail::GroupState> state;
+  group.impl()->thread()->between_operations([&] {
+    state = std::make_shared<dist::detail::GroupState>(
+        std::make_unique<SlowCarrier>(std::move(threads), ring), group.impl()->thread(),
+        group.device());
+  });
+  return dist::ProcessGroup(std::move(state));
 }
 
 }  // namespace network

@@ -67,6 +67,7 @@ class Messages {
   // Calls `done` for messages that have been taken, or never will be, as when the watchdog has
   // found a fault. True while there are others.
   bool progress() noexcept {
+    if (in_flight_.empty()) return false;
     if (finalized()) {
       fail_in_flight();
       return false;

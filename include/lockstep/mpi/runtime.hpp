@@ -100,7 +100,7 @@ class Runtime {
     if (status == 0) {
       thread_->drain();
       thread_->between_operations([&] {
-        thread_->stop_polling_all();
+        thread_->remove_all();
         MPI_Finalize();
       });
     } else if (watchdog_) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/threads/park.hpp>
@@ -98,20 +97,16 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     const std::lock_guard running(running_);
   }
 
-  // `start_polling` makes the thread poll the carrier until it has nothing under way or
-  // `stop_polling` is called. Called while no other operation runs. After `make_room`,
-  // `start_polling` allocates nothing.
-  void make_room() { polled_.reserve(polled_.size() + 1); }
-  void start_polling(Carrier& carrier) {
-    if (lockstep::detail::find(polled_, &carrier) == polled_.end()) {
-      polled_.push_back(&carrier);
-    }
-  }
-  void stop_polling(Carrier& carrier) noexcept { std::erase(polled_, &carrier); }
-  void stop_polling_all() noexcept { polled_.clear(); }
-  // Polls all these carriers once, while an operation waits for other ranks.
-  void poll_within() {
-    for (std::size_t i = 0; i < polled_.size(); ++i) (void)polled_[i]->progress();
+  // The carriers of the rank's groups. The thread polls them until none has anything under way. All
+  // of these are called while no other operation runs.
+  void add(Carrier& carrier) { carriers_.push_back(&carrier); }
+  void remove(Carrier& carrier) noexcept { std::erase(carriers_, &carrier); }
+  void remove_all() noexcept { carriers_.clear(); }
+  // Polls each once, as an operation does that waits for other ranks. True while any has more.
+  bool poll() {
+    bool more = false;
+    for (Carrier* const carrier : carriers_) more = carrier->progress() || more;
+    return more;
   }
 
   // Calls `function` while no operation runs.
@@ -130,7 +125,7 @@ class CommunicationThread : lockstep::detail::NonCopyable {
       const auto more = [completed](std::uint32_t issued) { return issued != completed; };
       if (!polls) lockstep::detail::spin_then_park(issued_, more);
       if (!more(issued_.load(std::memory_order_acquire))) {
-        polls = poll_all();
+        between_operations([&] { polls = poll(); });
         // Nothing wakes this thread when a message arrives, so it looks.
         if (polls) std::this_thread::sleep_for(std::chrono::microseconds(20));
         continue;
@@ -145,18 +140,12 @@ class CommunicationThread : lockstep::detail::NonCopyable {
         const std::lock_guard running(running_);
         task();
         task = Task();  // releases what it holds before it counts as completed
-        polls = !polled_.empty();
+        polls = poll();
       }
       // An exchange: a store might become visible only after the check for parked threads.
       completed_.exchange(++completed, std::memory_order_acq_rel);
       lockstep::detail::unpark_counted(completed_);
     }
-  }
-
-  bool poll_all() {
-    const std::lock_guard running(running_);
-    std::erase_if(polled_, [](Carrier* carrier) { return !carrier->progress(); });
-    return !polled_.empty();
   }
 
   // The numbers of operations issued, written under `mutex_`, and completed, whose release
@@ -167,8 +156,8 @@ class CommunicationThread : lockstep::detail::NonCopyable {
   const std::string name_;  // the thread's, in timelines
   const Waits waits_;
 
-  std::mutex running_;  // held while an operation runs, here or in a caller; guards `polled_`
-  std::vector<Carrier*> polled_;
+  std::mutex running_;  // held while an operation runs, here or in a caller; guards `carriers_`
+  std::vector<Carrier*> carriers_;
 
   std::mutex mutex_;  // guards all below
   lockstep::detail::TaskQueue queue_;

@@ -32,14 +32,17 @@ namespace lockstep::distributed::detail {
 // thread may ask for the `carrier`; Carrier says what it may call there.
 class GroupLink : lockstep::detail::NonCopyable {
  public:
-  GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
+  // If it throws, the caller keeps the carrier.
+  GroupLink(std::unique_ptr<Carrier>&& carrier, CommunicationThread& thread, GroupWatch watch)
       : thread_(thread),
         watch_(std::move(watch)),
-        carrier_(carrier.release(), [](Carrier* mine) { delete mine; }) {
-    carrier_->call_in_waits([&thread] { thread.poll_within(); });
+        carrier_(nullptr, [](Carrier* mine) { delete mine; }) {
+    thread_.add(*carrier);
+    carrier_.reset(carrier.release());
+    carrier_->call_in_waits([&thread] { (void)thread.poll(); });
   }
   ~GroupLink() {
-    if (carrier_) thread_.stop_polling(*carrier_);
+    if (carrier_) thread_.remove(*carrier_);
   }
 
   Carrier& carrier() const { return *carrier_; }
@@ -55,14 +58,12 @@ class GroupLink : lockstep::detail::NonCopyable {
         operands.stage(*carrier_);
         if (!operands.stream()) return;
         failed = [completion](std::exception_ptr late) { completion.fail(std::move(late)); };
-        thread_.make_room();
       });
       run_watched(call, [&] { carry(call, operands, failed); });
       carrier_->or_leave([&] { operands.finish(completion.state()); });
     });
     operands.release();
     completion.finish(std::move(error));
-    if (operands.stream() && carrier_->progress()) thread_.start_polling(*carrier_);
   }
 
   void start(const Message& message, Operands& operands, const Done& done) noexcept {
@@ -72,13 +73,11 @@ class GroupLink : lockstep::detail::NonCopyable {
       carrier_->or_leave([&] {
         operands.stage(*carrier_);
         done_of_carrier = done;
-        thread_.make_room();
       });
       void* const data =
           message.sends ? const_cast<void*>(operands.inputs()[0]) : operands.outputs()[0];
       const auto& stream = operands.stream();
       carrier_->start(message, data, std::move(done_of_carrier), stream ? &*stream : nullptr);
-      if (carrier_->progress()) thread_.start_polling(*carrier_);
     });
     if (error) done(std::move(error));
   }
@@ -134,7 +133,7 @@ class GroupLink : lockstep::detail::NonCopyable {
 // What the handles on a process group share.
 class GroupState : lockstep::detail::NonCopyable {
  public:
-  // If it throws, the caller keeps the carrier.
+  // Made while no operation of `thread` runs. If it throws, the caller keeps the carrier.
   GroupState(std::unique_ptr<Carrier>&& carrier, std::shared_ptr<CommunicationThread> thread,
              Device device, GroupWatch watch = {})
       : thread_(std::move(thread)),
