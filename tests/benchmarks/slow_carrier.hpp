@@ -46,8 +46,9 @@ class SlowCarrier final : public dist::detail::Carrier {
       : Carrier(carrier->rank(), carrier->size()), carrier_(std::move(carrier)), ring_(ring) {}
 
   void run(const dist::detail::Call& call, std::span<const void* const> inputs,
-           std::span<void* const> outputs) override {
-    carrier_->run(call, inputs, outputs);
+           std::span<void* const> outputs, const lockstep::Stream* stream,
+           const dist::detail::Done& failed) override {
+    carrier_->run(call, inputs, outputs, stream, failed);
     const std::chrono::duration<double> delay(ring_.seconds(call.bytes()));
     if (call.collective == dist::detail::Collective::all_reduce && delay.count() > 0) {
       std::this_thread::sleep_for(delay);

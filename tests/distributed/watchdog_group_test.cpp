@@ -53,7 +53,8 @@ class ScriptedCarrier final : public Carrier {
  public:
   ScriptedCarrier(int rank, int size, Script& script) : Carrier(rank, size), script_(script) {}
 
-  void run(const Call&, std::span<const void* const> inputs, std::span<void* const>) override {
+  void run(const Call&, std::span<const void* const> inputs, std::span<void* const>, const Stream*,
+           const Done&) override {
     ++script_.runs;
     if (!inputs.empty()) script_.input = inputs[0];
     if (!script_.waits && !script_.fails && !script_.finds_mismatch) return;

@@ -967,7 +967,7 @@ TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
                                 .dtype = ls::Dtype::f32,
                                 .count = value.size()};
   ls::testing::fail_allocation(0);  // the carrier's buffer
-  EXPECT_THROW(carrier.run(call, {&input, 1}, {&output, 1}), std::bad_alloc);
+  EXPECT_THROW(carrier.run(call, {&input, 1}, {&output, 1}, nullptr, {}), std::bad_alloc);
   EXPECT_TRUE(ls::testing::end_allocation_faults());
   EXPECT_FALSE(carrier.buffers_in_flight());
   MPI_Comm_free(&comm);

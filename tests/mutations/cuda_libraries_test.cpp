@@ -171,7 +171,7 @@ TEST(CudaLibraries, ARankIsCalledOnItsOwnGpu) {
   cuda::NcclCarrier rank(0, 1, kGpus[0], std::move(comm), distributed::detail::GroupWatch(),
                          std::chrono::minutes(1));
   const auto barrier = [&] {
-    rank.run({.collective = distributed::detail::Collective::barrier}, {}, {});
+    rank.run({.collective = distributed::detail::Collective::barrier}, {}, {}, nullptr, {});
   };
   EXPECT_EQ(current_in_nccl(barrier), std::set<int>{kGpus[0].index});
 }
@@ -184,7 +184,7 @@ TEST(CudaLibraries, ARankMakesNoContextOnAnotherGpu) {
   auto comm = cuda::connect_rank(0, 1, id, kGpus[0], [] {});
   auto rank = std::make_unique<cuda::NcclCarrier>(
       0, 1, kGpus[0], std::move(comm), distributed::detail::GroupWatch(), std::chrono::minutes(1));
-  on_a_new_thread([&] { rank->run({.collective = Collective::barrier}, {}, {}); });
+  on_a_new_thread([&] { rank->run({.collective = Collective::barrier}, {}, {}, nullptr, {}); });
   on_a_new_thread([&] { rank.reset(); });
 }
 
@@ -222,9 +222,8 @@ TEST(CudaLibraries, ARankKnowsWhatIsInFlight) {
     stream.wait_stream(current_stream(kGpus[rank]));
     void* const data = values[rank].impl()->data();
     const void* const input = data;
-    ranks[rank]->run_on(stream,
-                        {.collective = Collective::all_reduce, .dtype = Dtype::f32, .count = 300},
-                        {&input, 1}, {&data, 1}, {});
+    ranks[rank]->run({.collective = Collective::all_reduce, .dtype = Dtype::f32, .count = 300},
+                     {&input, 1}, {&data, 1}, &stream, {});
     current_stream(kGpus[rank]).wait_stream(stream);
   };
   for_each_rank([&](int rank) { issue(static_cast<std::size_t>(rank)); });  // the first waits

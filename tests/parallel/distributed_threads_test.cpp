@@ -43,10 +43,10 @@ class Telling final : public Carrier {
         carrier_(0, 1, std::make_shared<ThreadWorld>(1)),
         on_all_reduce_(std::move(on_all_reduce)) {}
 
-  void run(const Call& call, std::span<const void* const> inputs,
-           std::span<void* const> outputs) override {
+  void run(const Call& call, std::span<const void* const> inputs, std::span<void* const> outputs,
+           const Stream* stream, const Done& failed) override {
     if (call.collective == Collective::all_reduce) on_all_reduce_();
-    carrier_.run(call, inputs, outputs);
+    carrier_.run(call, inputs, outputs, stream, failed);
   }
   void leave(const std::exception_ptr& error) noexcept override { carrier_.leave(error); }
   void start(const Message& message, void* data, Done done, const Stream* stream) override {

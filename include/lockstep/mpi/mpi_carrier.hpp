@@ -93,8 +93,8 @@ class MpiCarrier final : public Carrier {
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
   void break_off(const std::exception_ptr& error) noexcept override { requests_.break_off(error); }
 
-  void run(const Call& call, std::span<const void* const> inputs,
-           std::span<void* const> outputs) override {
+  void run(const Call& call, std::span<const void* const> inputs, std::span<void* const> outputs,
+           const Stream*, const Done&) override {
     carrying_ = false;
     check_not_finalized();
     requests_.check_usable();

@@ -46,7 +46,8 @@ class Lonely final : public Carrier {
   explicit Lonely(const std::function<void()>& at_end) : Carrier(0, 1), at_end_(at_end) {}
   ~Lonely() override { at_end_(); }
 
-  void run(const Call&, std::span<const void* const>, std::span<void* const>) override {}
+  void run(const Call&, std::span<const void* const>, std::span<void* const>, const Stream*,
+           const Done&) override {}
   void leave(const std::exception_ptr&) noexcept override { at_end_(); }
   void start(const Message&, void*, Done done, const Stream*) override { done(nullptr); }
   std::unique_ptr<Carrier> split(std::span<const int>) override {
@@ -63,7 +64,8 @@ class Polled final : public Carrier {
  public:
   Polled() : Carrier(0, 1) {}
 
-  void run(const Call&, std::span<const void* const>, std::span<void* const>) override {
+  void run(const Call&, std::span<const void* const>, std::span<void* const>, const Stream*,
+           const Done&) override {
     while (!broken_) std::this_thread::yield();
     ++ran;
   }

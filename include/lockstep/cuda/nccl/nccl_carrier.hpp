@@ -86,10 +86,25 @@ class NcclCarrier final : public distributed::detail::Carrier {
   }
 
   // NCCL takes no tensors in host memory: of operations without a stream only a barrier is
-  // possible.
-  void run(const Call& call, std::span<const void* const>, std::span<void* const>) override {
-    if (call.collective == Collective::barrier) return barrier(call);
-    lockstep::detail::fail<DeviceError>(call, " on rank ", rank(), ": ", expected());
+  // possible, which returns when all ranks' GPUs have come to it.
+  void run(const Call& call, std::span<const void* const> inputs, std::span<void* const> outputs,
+           const Stream* stream, const Done& failed) override {
+    if (!stream && call.collective != Collective::barrier) {
+      lockstep::detail::fail<DeviceError>(call, " on rank ", rank(), ": ", expected());
+    }
+    const auto name = [&] { return lockstep::detail::str(call); };
+    std::optional<NcclPart> part;  // its memory has to outlive the abort of what it issues
+    Room room;
+    issue(name, [&] {
+      if (!stream) return meet(call, room);
+      in_flight_.about_to_issue(call);
+      if (call.count > 0) {
+        part.emplace(*stream, rank(), size(), call, inputs, outputs);
+        in_group([&] { part->issue(comm_.get(), own_.get().lend_handle(), {&device_, 1}); });
+        part->finish();
+      }
+      in_flight_.push(*stream, {name(), call, failed, true});
+    });
   }
 
   void start(const Message& message, void* data, Done done, const Stream* stream) override {
@@ -120,21 +135,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
   std::optional<Stream> stream_for(Device device) override {
     if (device != device_) return std::nullopt;
     return Stream(own_.get());
-  }
-
-  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
-              std::span<void* const> outputs, const Done& failed) override {
-    const auto name = [&] { return lockstep::detail::str(call); };
-    std::optional<NcclPart> part;  // its memory has to outlive the abort of what it issues
-    issue(name, [&] {
-      in_flight_.about_to_issue(call);
-      if (call.count > 0) {
-        part.emplace(stream, rank(), size(), call, inputs, outputs);
-        in_group([&] { part->issue(comm_.get(), own_.get().lend_handle(), {&device_, 1}); });
-        part->finish();
-      }
-      in_flight_.push(stream, {name(), call, failed, true});
-    });
   }
 
   // False: NCCL would need the send and the receive in one group of calls.
@@ -259,13 +259,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
     };
   }
 
-  // Returns when all ranks' GPUs have come to it.
-  void barrier(const Call& call) {
-    Room room;
-    issue([&] { return lockstep::detail::str(call); }, [&] { meet(call, room); });
-  }
-
-  // The same within an operation; `room` gets memory that has to outlive that.
+  // Returns when all ranks' GPUs have come here, within an operation; `room` gets memory that has
+  // to outlive that.
   void meet(const Call& call, Room& room) {
     in_flight_.about_to_issue(call);
     const Stream stream(own_.get());

@@ -65,10 +65,12 @@ class Carrier : lockstep::detail::NonCopyable {
   int size() const { return size_; }
 
   // Runs one collective, and returns when this rank's outputs are written and nobody reads its
-  // inputs any more. Throws a ValueError, on every rank, if and only if the calls do not match, and
-  // another Error if a rank is gone. After any other failure this rank has left.
+  // inputs any more. With a stream, that of `stream_for`, it issues the collective as work of the
+  // stream and returns; if that fails later, a later call of the carrier, such as `progress`, calls
+  // `failed`, at most once. Throws a ValueError, on every rank, if and only if the calls do not
+  // match, and another Error if a rank is gone. After any other failure this rank has left.
   virtual void run(const Call& call, std::span<const void* const> inputs,
-                   std::span<void* const> outputs) = 0;
+                   std::span<void* const> outputs, const Stream* stream, const Done& failed) = 0;
 
   // Takes this rank out of all further operations because of `error`: its own fail, and the others'
   // operations that need it fail with an error that names it, as soon as they can be told. Only the
@@ -96,8 +98,8 @@ class Carrier : lockstep::detail::NonCopyable {
   // have caused.
   virtual std::exception_ptr mismatch() noexcept { return nullptr; }
 
-  // After `run` or `run_on` has thrown: true if that call's inputs and outputs may still be in use,
-  // nobody knows for how long. The caller then never frees them.
+  // After `run` has thrown: true if that call's inputs and outputs may still be in use, nobody
+  // knows for how long. The caller then never frees them.
   virtual bool buffers_in_flight() const { return false; }
 
   // Starts a message and returns. `data` is only read if this rank sends it. `done` is called by
@@ -107,7 +109,7 @@ class Carrier : lockstep::detail::NonCopyable {
   virtual void start(const Message& message, void* data, Done done, const Stream* stream) = 0;
   // Whether a rank may send to itself.
   virtual bool reaches_itself() const { return true; }
-  // Polls messages, and collectives of `run_on`, that need polling. True while there are any.
+  // Polls messages, and collectives on a stream, that need polling. True while there are any.
   virtual bool progress() { return false; }
   // Tells the carrier to call `poll` while an operation waits for other ranks, which may be waiting
   // for messages of this one. Called once, before all operations.
@@ -116,17 +118,9 @@ class Carrier : lockstep::detail::NonCopyable {
   // The stream, always the same one, on which this carrier runs operations on memory of this GPU;
   // none if it takes them in host memory.
   virtual std::optional<Stream> stream_for(Device) { return {}; }
-  // Whether other ranks' GPUs access the inputs and outputs of `run_on` in place. The group then
+  // Whether other ranks' GPUs access the inputs and outputs on a stream in place. The group then
   // copies lent memory first, since its allocator may not let other GPUs access it.
   virtual bool works_across_gpus() const { return false; }
-  // As `run`, but issues the collective as work of `stream` and returns. If it fails later, a later
-  // call of the carrier, such as `progress`, calls `failed`, at most once.
-  virtual void run_on(const Stream& stream, const Call& call,
-                      std::span<const void* const> /*inputs*/, std::span<void* const> /*outputs*/,
-                      const Done& /*failed*/) {
-    lockstep::detail::fail<DeviceError>(call, " on ", stream.device(),
-                                        ": the carrier takes host memory only");
-  }
 
   // Makes a carrier among some of the ranks, in the given order; null on the others. All ranks call
   // it with the same list.

@@ -56,7 +56,7 @@ class GroupLink : lockstep::detail::NonCopyable {
       Done failed;
       carrier_->or_leave([&] {
         operands.stage(*carrier_);
-        if (!operands.stream()) return;
+        if (operands.stream() == nullptr) return;
         failed = [completion](std::exception_ptr late) { completion.fail(std::move(late)); };
       });
       run_watched(call, [&] { carry(call, operands, failed); });
@@ -76,8 +76,7 @@ class GroupLink : lockstep::detail::NonCopyable {
       });
       void* const data =
           message.sends ? const_cast<void*>(operands.inputs()[0]) : operands.outputs()[0];
-      const auto& stream = operands.stream();
-      carrier_->start(message, data, std::move(done_of_carrier), stream ? &*stream : nullptr);
+      carrier_->start(message, data, std::move(done_of_carrier), operands.stream());
     });
     if (error) done(std::move(error));
   }
@@ -112,11 +111,7 @@ class GroupLink : lockstep::detail::NonCopyable {
   // Calls `failed` if the operation fails after it was issued.
   void carry(const Call& call, Operands& operands, const Done& failed) {
     try {
-      if (const auto& stream = operands.stream()) {
-        carrier_->run_on(*stream, call, operands.inputs(), operands.outputs(), failed);
-      } else {
-        carrier_->run(call, operands.inputs(), operands.outputs());
-      }
+      carrier_->run(call, operands.inputs(), operands.outputs(), operands.stream(), failed);
     } catch (...) {
       if (carrier_->buffers_in_flight()) operands.leak();
       throw;

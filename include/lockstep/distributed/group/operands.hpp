@@ -90,8 +90,8 @@ class Operands {
     list_parts(memory_, write_parts_, outputs_);
   }
 
-  // The carrier's stream for the memory's GPU; none for host memory.
-  const std::optional<Stream>& stream() const { return stream_; }
+  // The carrier's stream for the memory's GPU; null for host memory.
+  const Stream* stream() const { return stream_ ? &*stream_ : nullptr; }
   const std::vector<const void*>& inputs() const { return inputs_; }
   const std::vector<void*>& outputs() const { return outputs_; }
 

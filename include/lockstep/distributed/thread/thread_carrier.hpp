@@ -44,8 +44,9 @@ class ThreadCarrier final : public Carrier {
     targets_.reserve(sources_.size());
   }
 
-  void run(const Call& call, std::span<const void* const> inputs,
-           std::span<void* const> outputs) override {
+  void run(const Call& call, std::span<const void* const> inputs, std::span<void* const> outputs,
+           const Stream* stream, const Done&) override {
+    if (stream) return run_on(*stream, call, inputs, outputs);
     // A slot has room for one part; scatter and reduce_scatter have one per rank.
     const bool small = call.bytes() <= ThreadWorld::kSmall &&
                        call.collective != Collective::scatter &&
@@ -75,22 +76,6 @@ class ThreadCarrier final : public Carrier {
   }
   // Even with NCCL: it may read other GPUs' memory in place, and messages are copies.
   bool works_across_gpus() const override { return true; }
-
-  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
-              std::span<void* const> outputs, const Done&) override {
-    ThreadWorld::Slot& mine = write_slot(call, inputs, outputs, true);
-    or_leave([&] {
-      GpuCollectives* const serves = rank() == 0 ? collectives_for(world_->gpus()) : nullptr;
-      mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
-    });
-    meet(call);
-    GpuMoves moves(*world_, turn_, rank(), call);
-    moves.issue();
-    world_->parting.meet();
-    ++turn_;
-    or_leave([&] { moves.await_others(in_use_); });
-    moves.check();
-  }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const Call call{.collective = Collective::new_group, .count = members.size()};
@@ -130,6 +115,23 @@ class ThreadCarrier final : public Carrier {
   std::size_t ranks() const { return sources_.size(); }
 
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
+
+  // `run` as work of the ranks' streams.
+  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
+              std::span<void* const> outputs) {
+    ThreadWorld::Slot& mine = write_slot(call, inputs, outputs, true);
+    or_leave([&] {
+      GpuCollectives* const serves = rank() == 0 ? collectives_for(world_->gpus()) : nullptr;
+      mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
+    });
+    meet(call);
+    GpuMoves moves(*world_, turn_, rank(), call);
+    moves.issue();
+    world_->parting.meet();
+    ++turn_;
+    or_leave([&] { moves.await_others(in_use_); });
+    moves.check();
+  }
 
   // Writes what the other ranks need to know about this one's call.
   ThreadWorld::Slot& write_slot(const Call& call, std::span<const void* const> inputs,
