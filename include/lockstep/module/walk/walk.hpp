@@ -51,22 +51,23 @@ class Walker {
       walk_if_walkable(path, std::remove_const_t<T>::wrapped_module(node));
     } else if constexpr (kind == NodeKind::members) {
       visitor_(path, node);
-      for_each_member(
-          node, [&](std::string_view name, auto& member) { this->walk_child(path, name, member); });
+      for_each_member(node, [&](std::string_view name, auto& member) {
+        this->walk_if_walkable(nested::Path(path, name), member);
+      });
     } else if constexpr (kind == NodeKind::unique_owner) {
       if (node) walk_owned<std::is_const_v<T>>(path, *node);
     } else if constexpr (kind == NodeKind::shared_owner) {
       if (node) walk_shared(path, node);
     } else if constexpr (kind == NodeKind::structure) {
       nested::for_each_child(node, [&](auto name, auto& child, const auto& /*step*/) {
-        this->walk_child(path, name, child);
+        this->walk_if_walkable(nested::Path(path, name), child);
       });
     } else if constexpr (kind == NodeKind::map) {
       walk_map(path, node);
     } else {
       static_assert(kind == NodeKind::sequence);
       std::size_t index = 0;
-      for (auto& element : node) walk_child(path, index++, element);
+      for (auto& element : node) walk_if_walkable(nested::Path(path, index++), element);
     }
   }
 
@@ -95,16 +96,6 @@ class Walker {
       } else {
         walk(path, node);
       }
-    }
-  }
-
-  // `name` is a member's name, a key, an index or Unnamed.
-  template <class Name, class T>
-  void walk_child(const nested::Path& path, const Name& name, T& child) {
-    if constexpr (!walkable<T> && !holds_plain_tensors<std::remove_const_t<T>>) {
-      require_no_hidden_parameters<std::remove_const_t<T>>();
-    } else {
-      walk_if_walkable(nested::Path(path, name), child);
     }
   }
 
@@ -149,7 +140,7 @@ class Walker {
     for (auto* const entry : nested::sorted_entries(map)) {
       if constexpr (std::integral<Key>) {
         const std::string name = std::to_string(entry->first);
-        walk_child(path, std::string_view(name), entry->second);
+        walk_if_walkable(nested::Path(path, std::string_view(name)), entry->second);
       } else {
         const std::string_view name = entry->first;
         if (name.empty() || name.find('.') != std::string_view::npos) {
@@ -157,7 +148,7 @@ class Walker {
                             "\" cannot be part of a parameter's name, ",
                             "as it is empty or has a dot: \"", name, "\"");
         }
-        walk_child(path, name, entry->second);
+        walk_if_walkable(nested::Path(path, name), entry->second);
       }
     }
   }
