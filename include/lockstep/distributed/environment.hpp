@@ -9,7 +9,7 @@ namespace lockstep::distributed {
 
 // The place of this process among those that its launcher started.
 struct LaunchEnvironment {
-  std::string launcher;  // whose variables were read; empty if there are none
+  std::string launcher;  // the one whose variables were read; empty if there are none
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;  // among the processes of this machine
@@ -22,9 +22,9 @@ struct LaunchEnvironment {
 // MASTER_ADDR and MASTER_PORT are read in each case.
 //
 // **Torch counterpart.** The env:// initialisation of torch.distributed.
-// **Threads and exceptions.** A ValueError for a variable that is no number or out of range, and
-// for a rank without a world size or the reverse. A Slurm batch script has a rank without a size;
-// that is a world of one.
+// **Threads and exceptions.** A ValueError for a variable that is not a number or is out of range,
+// and for a rank without a world size or the reverse. A Slurm batch script has a rank without a
+// size; that is a world of one.
 LaunchEnvironment launch_environment();
 
 }  // namespace lockstep::distributed

@@ -28,9 +28,9 @@ struct Parts;
 // have ended, and cost less. Tensors may be on any device and have any strides. Results are written
 // into the tensors that are passed, parameters included, and nothing is recorded for backward. Sums
 // are taken in the order of the ranks, half precision in f32 and rounded once, so that the same
-// ranks give the same bits in every run; NCCL alone has an order of its own. A tensor that is
-// written shares memory with no other tensor of the call, except that a rank's own part of a list
-// or of a whole tensor may be the tensor on the other side.
+// ranks give the same bits in every run; only NCCL has its own order. A tensor that is written must
+// not share memory with another tensor of the call, except that a rank's own part of a list or of a
+// whole tensor may be the tensor on the other side.
 //
 // **Torch counterpart.** torch.distributed's functions with async_op, and c10d::ProcessGroup.
 // **Devices and streams.** An operation runs after what is on the current streams of its tensors'
@@ -122,7 +122,7 @@ class ProcessGroup {
   // another dtype of as many bytes goes unnoticed. NCCL compares nothing.
   //
   // A rank may send to itself, except over NCCL. Such a send ends as soon as the tensor is copied,
-  // so the same thread can receive it next; waiting for a `recv` that comes before it never ends.
+  // so the same thread can receive it next; a wait for a `recv` issued before it never ends.
   //
   // Over MPI a tag above MPI's greatest is a ValueError from the Work. A message that the other
   // rank does not ask for within the watchdog's `collective_timeout`, perhaps because it has ended,

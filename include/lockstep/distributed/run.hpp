@@ -33,8 +33,8 @@ void run_ranks(const std::vector<Device>& devices, const std::function<void(Proc
 
 }  // namespace detail
 
-// Calls fn(group) for all devices at once, each on a thread of its own, and returns when all have
-// ended. Rank r of the group is devices[r], which is its `group.device()`.
+// Calls fn(group) for all devices at once, each on its own thread, and returns when all have ended.
+// Rank r of the group is devices[r], which is its `group.device()`.
 //
 // Each rank runs as it would in a process of its own; the same function runs under MPI with the
 // group of `init_process_group`. Within fn, default_group() is this group.

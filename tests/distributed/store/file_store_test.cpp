@@ -71,7 +71,7 @@ TEST(FileStore, ADamagedFileIsNamed) {
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "a frame is too long"));
   const std::string unfinished = std::string("\x1f\x8b\x08\0", 4) + std::string(100, 'x');  // gzip
   std::ofstream(path, std::ios::binary) << unfinished;
-  EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "no store"));
+  EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "not a store"));
   EXPECT_EQ(std::filesystem::file_size(path), unfinished.size());
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{folder.path()}; }, folder.path().string()));
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{folder / "no" / "folder"}; }, "No such file"));

@@ -174,7 +174,7 @@ TEST(TCPStore, AnEmptyAnswerIsAnError) {
     EXPECT_EQ(detail::receive_frame(socket, greeting, 100, patience()), 0);
   });
   EXPECT_TRUE(throws<StoreError>([&] { TCPStore("localhost", {.port = listener.port}); },
-                                 std::to_string(listener.port), "it is no TCPStore",
+                                 std::to_string(listener.port), "it is not a TCPStore",
                                  std::strerror(EPROTO)));
   other.get();
 }

@@ -636,7 +636,7 @@ TEST(Watchdog, AWorldThatIsNotOneIsRefused) {
   EXPECT_TRUE(
       throws<ValueError>([&] { Watchdog(2, 3, store); }, "key 'watchdog'", "another run", "token"));
   store.set("watchdog", "nonsense");
-  EXPECT_TRUE(throws<StoreError>([&] { Watchdog(2, 3, store); }, "no watchdog's address"));
+  EXPECT_TRUE(throws<StoreError>([&] { Watchdog(2, 3, store); }, "not a watchdog's address"));
   EXPECT_FALSE(zero.watchdog().faulted());
 }
 

@@ -52,7 +52,7 @@ using Done = std::function<void(std::exception_ptr)>;
 //   gather          inputs: 1 part               outputs: n parts at the root, as all_gather's
 // No other memory that is written overlaps memory that is read or written. Carriers add in the
 // order of the ranks, half precision in f32 and rounded once, so that the same numbers give the
-// same bits over each of them. NCCL alone has an order of its own.
+// same bits over each of them. Only NCCL has its own order.
 //
 // Threads: one thread at a time calls all members but the constructor, `rank`, `size` and
 // `break_off`, in the same order on all ranks.

@@ -90,8 +90,8 @@ class GroupLink : lockstep::detail::NonCopyable {
 
  private:
   // Runs `body`, in which the rank waits for the others. If `body` throws after the watchdog has
-  // found a fault, the fault is thrown in its place, since it is the cause; but an error that calls
-  // do not match may be the cause of the fault, and is thrown itself.
+  // found a fault, the fault, which is the cause, is thrown instead; but an error that calls do not
+  // match, which may be the cause of the fault, is thrown itself.
   template <class Body>
   void run_watched(const Call& call, const Body& body) {
     const InCollective here(watch_.progress(), call);
@@ -134,9 +134,8 @@ class GroupState : lockstep::detail::NonCopyable {
       : thread_(std::move(thread)),
         device_(device),
         link_(std::make_shared<GroupLink>(std::move(carrier), *thread_, std::move(watch))) {}
-  // Does not wait, unless memory runs out: then for the operation that runs. The carrier is
-  // destroyed in turn, like an operation: after the group's own operations, and while none of the
-  // rank's other groups runs.
+  // Queues the carrier's destruction like an operation: after the group's own, and while none of
+  // the rank's other groups runs. It waits only if memory runs out: for the operation that runs.
   ~GroupState() {
     if (lockstep::detail::forked()) {
       link_->abandon();

@@ -112,8 +112,8 @@ class Operands {
   }
 
   // Releases all tensors. A GPU's memory is not freed before the stream has finished with it. Later
-  // writes need not wait for the stream, and so for its other operations: `Work::wait` has ordered
-  // them after this operation.
+  // writes do not wait for the stream, which may have other operations: `Work::wait` has ordered
+  // them after this one.
   void release() noexcept {
     if (stream_) {
       // Without an event, the end of all the stream's work stands for it.
@@ -201,9 +201,9 @@ class Operands {
   std::size_t write_parts_;
   std::vector<Tensor> reads_;
   std::vector<Tensor> writes_;
-  std::vector<Tensor> memory_;  // that the carrier writes to
+  std::vector<Tensor> memory_;  // the carrier writes to these
   std::vector<Event> ready_;
-  std::optional<Stream> copying_;  // where there are copies to or from host memory
+  std::optional<Stream> copying_;  // for copies to or from host memory
   std::optional<Stream> stream_;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;

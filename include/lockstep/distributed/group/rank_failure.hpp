@@ -16,8 +16,8 @@ namespace lockstep::distributed {
 // Says which rank an exception of `run` comes from. The exception derives from RankFailure and from
 // the type that the rank threw, or from the nearest base of that type that can be made from a text:
 // a type of lockstep's, std::bad_alloc or one of <stdexcept>'s, else Error. It nests the rank's own
-// exception. If there is no memory for it, `run` throws the rank's own exception. The constructor
-// nests the exception that is being handled.
+// exception, which `run` throws itself if there is no memory for more. The constructor nests the
+// exception that is being handled.
 class RankFailure : public std::nested_exception {
  public:
   RankFailure(int rank, Device device) : rank_(rank), device_(device) {}
@@ -38,14 +38,13 @@ class RankFailure : public std::nested_exception {
 // that names it: among threads at once, over MPI within a moment, with NCCL by the watchdog. So
 // does every collective that is issued on the group later, on every rank, and among threads on
 // groups made from it. What the rank had issued before and what has not ended may fail, too.
-// Messages between other ranks go on, and so do the rank's other groups; only groups over NCCL that
-// share a watchdog end together: those made from one another, and from the group that carried their
-// id.
+// Messages between other ranks go on, and so do the rank's other groups; but groups over NCCL that
+// share a watchdog, because one was made from the other or carried its id, end together.
 //
 // A group of threads goes on after an error that all ranks are told within the operation: calls
 // that do not match, or work that a GPU refuses, which is a DeviceError on the other ranks that
-// names the rank. If a GPU breaks after its share was issued, whoever waits, on the host, for a GPU
-// whose work depends on it gets a DeviceError that names it.
+// names the rank. If a GPU breaks after its share was issued, waiting on the host for any GPU whose
+// work depends on it throws a DeviceError that names it.
 class RankGone : public Error {
  public:
   using Error::Error;

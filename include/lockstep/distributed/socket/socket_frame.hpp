@@ -15,7 +15,7 @@
 
 namespace lockstep::distributed::detail {
 
-// Thrown for bytes that are no frame, or not the expected one.
+// Thrown for bytes that are not a frame, or not the expected one.
 class BadFrame : public NetworkError {
  public:
   using NetworkError::NetworkError;

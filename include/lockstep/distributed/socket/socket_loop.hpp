@@ -107,8 +107,8 @@ class Connection {
   bool closing_ = false;
 };
 
-// Serves connections in a thread of its own: waits for all of them at once, receives their frames,
-// and sends.
+// Serves connections in its own thread: waits for all of them at once, receives their frames, and
+// sends.
 //
 // Threads: any thread may call `wake`, and any but the loop's `join`. The rest belongs to the
 // loop's thread, and before it starts to whoever starts it.
@@ -166,8 +166,8 @@ class SocketLoop {
     thread_ = lockstep::detail::start_thread("no thread for sockets", serve);
   }
 
-  // Ends the thread. The handler's destructor must begin with it. In a forked child, which has no
-  // such thread, it only lets go of it.
+  // Ends the thread. The handler's destructor must begin with it. In a forked child there is no
+  // such thread to wait for.
   void join() {
     if (!thread_.joinable()) return;
     if (lockstep::detail::forked()) return thread_.detach();

@@ -39,8 +39,8 @@ class StoreError : public Error {
 // **Threads and exceptions.** Any thread may call any member, even while others wait. A StoreError
 // for a call that does not succeed within the time limit, a lost connection and an unusable file. A
 // ValueError for a key or value that is too long, for a negative time limit, and for `add` to a
-// value that is no number or would exceed 64 bits. In a child that is forked later, any call is an
-// Error.
+// value that is not a number or would exceed 64 bits. In a child that is forked later, any call is
+// an Error.
 class Store : lockstep::detail::NonCopyable {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);

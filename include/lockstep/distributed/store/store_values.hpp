@@ -32,8 +32,8 @@ struct StoreCall {
   }
 };
 
-// A call as a frame. `read_call` reads what follows the request, and throws BadFrame for what is no
-// call.
+// A call as a frame. `read_call` reads what follows the request, and throws BadFrame for anything
+// but a call.
 std::string frame_of(const StoreCall& call);
 StoreCall read_call(StoreRequest request, FrameReader& reader);
 
@@ -47,8 +47,8 @@ class StoreValues {
  public:
   bool has_all(std::span<const std::string> keys) const;
 
-  // Runs the call. Keys that it waits for have values. A ValueError for `add` to what is no number,
-  // or if the sum does not fit.
+  // Runs the call. Keys that it waits for have values. A ValueError for `add` to what is not a
+  // number, or if the sum does not fit.
   StoreAnswer answer(const StoreCall& call);
 
   // The key's number plus `amount`. Throws like `answer`.

@@ -26,7 +26,7 @@ struct TCPStoreOptions {
   std::chrono::milliseconds timeout = Store::kDefaultTimeout;
 };
 
-// A store for processes on any machines. One of them keeps the values, in a thread of its own; the
+// A store for processes on any machines. One of them keeps the values, in its own thread; the
 // others ask it over TCP.
 //
 // A client may start before the server. The server's process must outlive the others' use of the
@@ -34,10 +34,10 @@ struct TCPStoreOptions {
 // only in a network that you trust.
 //
 // **Torch counterpart.** torch.distributed.TCPStore.
-// **Threads and exceptions.** As Store; each call that waits has a connection of its own. A server
-// that cannot be reached is a NetworkError. It gets at least five seconds to answer, even if the
-// call's time limit, which is for the keys, is shorter. A ValueError also if the keys of one call
-// are together longer than a key and a value may be.
+// **Threads and exceptions.** As Store; each call that waits has its own connection. A server that
+// cannot be reached is a NetworkError. It gets at least five seconds to answer, even if the call's
+// time limit, which is for the keys, is shorter. A ValueError also if the keys of one call are
+// together longer than a key and a value may be.
 // **Example.**
 //
 //     TCPStore store(master_addr, {.port = 29500, .is_server = rank == 0});

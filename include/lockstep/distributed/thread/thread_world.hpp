@@ -30,9 +30,9 @@ namespace lockstep::distributed::detail {
 //
 // A collective begins with a meeting: each rank writes its call and the addresses of its memory to
 // its slot, and when all have arrived each reads the others' slots. Small data is copied into the
-// slot itself. Large data stays in the ranks' memory, which the others use in place until all part.
-// The ranks that are awake share out the pieces of a large sum. No rank can go missing between
-// meeting and parting, since no user's code runs there.
+// slot itself. Large data stays in the ranks' memory, which the others use in place until the
+// parting, when all have finished. Ranks that are awake take the pieces of a large sum one by one.
+// No rank can go missing between meeting and parting, since no user's code runs there.
 //
 // If all ranks are on GPUs, collectives on their memory are work of the ranks' streams: each stream
 // first waits for what the others have recorded before the meeting, and at the end for what they

@@ -51,8 +51,8 @@ class WatchdogError : public RankGone {
 // each of the others watches only itself.
 //
 // **Torch counterpart.** The watchdog thread and the heartbeats of ProcessGroupNCCL.
-// **Threads and exceptions.** Every rank makes one, in its process. The constructor waits for rank
-// 0's alone; a rank that does not connect within the store's time limit is a fault. The destructor
+// **Threads and exceptions.** Every rank makes one, in its process. The constructor waits only for
+// rank 0's; a rank that does not connect within the store's time limit is a fault. The destructor
 // ends the thread, and one more on rank 0, and waits for rank 0 for two seconds at most. Any thread
 // may call the members. A forked child keeps the connection open unless it calls exec, and so
 // delays the discovery that its parent has died.
@@ -80,8 +80,8 @@ class Watchdog : public detail::RankWatcher {
   const WatchdogOptions& options() const { return options_; }
 
   // Watches a group of ranks until the Progress that it returns has no owner. `ranks` are in the
-  // group's order and include this one. All of them call it; for groups of the same ranks, in the
-  // same order on all ranks. Null in a world of one.
+  // group's order and include this one. All of them call it, in the same order for groups of the
+  // same ranks. Null in a world of one.
   LOCKSTEP_INLINE std::shared_ptr<Progress> watch(const std::vector<int>& ranks) override;
 
   // The number of groups it watches: those whose Progress has an owner, and for up to an interval
@@ -107,8 +107,7 @@ class Watchdog : public detail::RankWatcher {
   void leave();
 
   // Tells all ranks that this one has failed, and why. Call it before the process ends because of
-  // an exception. When it returns rank 0, which tells the others, knows, unless it cannot be
-  // reached.
+  // an exception. When it returns, rank 0 knows, unless it cannot be reached, and tells the others.
   LOCKSTEP_INLINE void abort(std::string reason) noexcept override;
 
  private:

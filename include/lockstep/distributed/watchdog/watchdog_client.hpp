@@ -42,8 +42,8 @@ struct WatchdogAddress {
 
 // A rank's side of the watchdog. The first fault sets `faulted`.
 //
-// Threads: a thread of its own has the connection; the destructor says goodbye and ends it.
-// `mutex_` guards what other threads share with it; it owns the rest.
+// Threads: its own thread has the connection; the destructor says goodbye and ends the thread.
+// `mutex_` guards what other threads share with that thread, which owns the rest.
 class WatchdogClient : lockstep::detail::NonCopyable {
  public:
   WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
@@ -292,7 +292,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     send_heartbeat(connection, now);
   }
 
-  // Looks for what one rank can see by itself, after rank 0 has said goodbye.
+  // Looks for the faults that a rank can see by itself, after rank 0 has said goodbye.
   void examine_alone(WatchdogLedger::Time now) {
     std::optional<Fault> found;
     {
@@ -329,8 +329,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     end_connection();
   }
 
-  // Adds a fault that this rank has found itself, unless one is known, of which it would be a
-  // consequence.
+  // Adds a fault that this rank has found itself, unless one is known: then it is a consequence.
   void add_fault(Fault fault) {
     if (!faulted_.load(std::memory_order_relaxed)) set_faults({std::move(fault)});
   }
@@ -368,7 +367,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
-  std::vector<Watched> groups_;  // whose end has not been reported to rank 0
+  std::vector<Watched> groups_;  // those whose end has not been reported to rank 0
   std::uint32_t next_id_ = 0;
   std::map<std::vector<int>, std::uint32_t> groups_made_;  // how many groups of the same ranks
   std::vector<Fault> faults_;

@@ -25,8 +25,8 @@ namespace lockstep::distributed::detail {
 
 using lockstep::detail::str;
 
-// All that rank 0 knows about the ranks, and the faults that follow from it. It has neither clock
-// nor connections: its caller says what has come, and when.
+// All that rank 0 knows about the ranks, and the faults that follow from it. It has no clock and no
+// connections: its caller says what has come, and when.
 //
 // It notes only the first fault of a rank. Once a rank has been told of a fault, what it does is a
 // consequence and no fault, unless it falls silent.
@@ -210,7 +210,7 @@ class WatchdogLedger {
   static std::size_t index(const GroupKey& key, int rank) {
     return static_cast<std::size_t>(lockstep::detail::find(key.first, rank) - key.first.begin());
   }
-  // True if a rank at `one` waits in its collective for a rank at `other`.
+  // True if a rank at position `one` waits in its collective for a rank at `other`.
   static bool waits_for(const Position& one, const Position& other) {
     return one.inside &&
            (other.number < one.number || (other.number == one.number && other.inside));

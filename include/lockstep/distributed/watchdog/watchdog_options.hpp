@@ -26,8 +26,8 @@ struct WatchdogOptions {
   std::string host{};
 
   // The defaults, with LOCKSTEP_HEARTBEAT_INTERVAL, LOCKSTEP_HEARTBEAT_TIMEOUT and
-  // LOCKSTEP_COLLECTIVE_TIMEOUT, in seconds, where these are set. A ValueError for any that is no
-  // such number.
+  // LOCKSTEP_COLLECTIVE_TIMEOUT, in seconds, where these are set. A ValueError for one that is not
+  // such a number.
   static WatchdogOptions from_environment();
 
   // Throws a ValueError unless the interval, the time limits and the host are valid.

@@ -24,8 +24,8 @@ namespace lockstep::distributed::detail {
 // The server in rank 0's process to which the watchdogs of all ranks report, rank 0's included, and
 // which tells them of faults.
 //
-// Threads: a thread of its own does everything. The destructor tells the others that this is a
-// normal end, and ends it.
+// Threads: its own thread does everything. The destructor tells the others that this is a normal
+// end, and ends the thread.
 class WatchdogServer : lockstep::detail::NonCopyable {
  public:
   WatchdogServer(int size, std::uint64_t token, std::chrono::milliseconds join_timeout,

@@ -145,11 +145,11 @@ class StoreFile : lockstep::detail::NonCopyable {
     try {
       while (const auto change = next_frame(bytes, at, kMaxFrame)) apply(*change);
     } catch (const BadFrame& error) {
-      fail("is no store, or is damaged, near byte ", read_ + at, ": ", error.what());
+      fail("is not a store, or is damaged, near byte ", read_ + at, ": ", error.what());
     }
     // The first change of a store is a `join`: an incomplete one is shorter than this.
     if (read_ + at == 0 && end >= frame_of({StoreRequest::join}).size()) {
-      fail("is no store, or is damaged, near byte 0");
+      fail("is not a store, or is damaged, near byte 0");
     }
     read_ += at;
   }

@@ -81,9 +81,10 @@ class TCPStoreClient : lockstep::detail::NonCopyable {
     check<StoreError>(
         error == 0, name(),
         error == ETIMEDOUT ? " does not answer"
-        : greets ? ": what listens there has refused the connection: it is no TCPStore, or one of "
-                   "another version of lockstep, or has just ended"
-                 : ": the connection was lost, as when the process that has the server ends",
+        : greets
+            ? ": what listens there has refused the connection: it is not a TCPStore, or one of "
+              "another version of lockstep, or has just ended"
+            : ": the connection was lost, as when the process that has the server ends",
         ": ", std::strerror(error));
     return reply;
   }

@@ -61,7 +61,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
     std::array<std::int64_t, 3> times{};
     text >> address.port >> address.token >> address.host >> times[0] >> times[1] >> times[2];
     lockstep::check<StoreError>(!text.fail(), store.name(),
-                                ": the value of key 'watchdog' is no watchdog's address");
+                                ": the value of key 'watchdog' is not a watchdog's address");
     using std::chrono::milliseconds;
     options_ = {milliseconds(times[0]), milliseconds(times[1]), milliseconds(times[2])};
     try {
