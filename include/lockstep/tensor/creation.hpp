@@ -98,7 +98,7 @@ Tensor tensor(std::initializer_list<T> values, Device device = {}) {
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Device device = {}) {
   const auto count = static_cast<std::int64_t>(values.size());
-  if constexpr (std::same_as<T, bool>) {  // std::vector<bool> is no array
+  if constexpr (std::same_as<T, bool>) {  // std::vector<bool> is not an array
     const auto array = std::make_unique<bool[]>(values.size());
     std::copy(values.begin(), values.end(), array.get());
     return from_values(std::span<const bool>(array.get(), values.size()), {count}, device);

@@ -173,9 +173,9 @@ class Tensor {
   // **Devices and streams.** On the stream of the gradient, which is current.
   // **Backward.** Called by autograd::grad as well, which returns what the hooks leave. (In torch
   // not if a gradient beyond this tensor was also asked for.)
-  // **Threads and exceptions.** As above, but hooks of a tensor that is no leaf must not be added
-  // or removed while another thread runs a pass over it. A ShapeError, DtypeError or DeviceError
-  // for a replacement that does not match the gradient.
+  // **Threads and exceptions.** As above, but hooks of a tensor that is not a leaf must not be
+  // added or removed while another thread runs a pass over it. A ShapeError, DtypeError or
+  // DeviceError for a replacement that does not match the gradient.
   // **Example.** y.register_hook([](const ls::Tensor& gradient) { return gradient * 0.5; });
   template <class Hook>
   RemovableHandle register_hook(Hook hook) const;
