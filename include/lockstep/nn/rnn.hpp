@@ -124,7 +124,7 @@ struct RNNOptions {
 };
 
 // For each time step and layer h' = tanh(weight_ih · x + bias_ih + weight_hh · h + bias_hh), or
-// relu in place of tanh.
+// relu instead of tanh.
 //
 // A copy shares its parameters with the original: they are handles.
 //
