@@ -21,8 +21,8 @@ struct AttentionOptions {
 // any]; the dimensions before the last two are broadcast against each other.
 //
 // A mask of numbers is added to the scores. A query that sees no key gives 0. Hosts compute half
-// precision in f32 and round the result once. The result's dimensions lie in memory in the order of
-// the query's.
+// precision in f32 and round the result once. The result has the order of the query's dimensions in
+// memory.
 //
 // **Torch counterpart.** torch.nn.functional.scaled_dot_product_attention.
 // **Devices and streams.** The operands' current stream. The host computes in one thread, in

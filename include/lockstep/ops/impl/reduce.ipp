@@ -90,11 +90,11 @@ LOCKSTEP_INLINE Tensor var(const Tensor& x, const Shape& dims, double correction
 
 LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
   detail::check_floating("std", x);
-  if (x.dtype() != Dtype::f64) {  // whose variance may be too large, or too small, for the dtype
+  if (x.dtype() != Dtype::f64) {  // the variance may be too large, or too small, for the dtype
     return std(x.to(Dtype::f64), dims, correction, keepdim).to(x.dtype());
   }
   const Tensor square = var(x, dims, correction, keepdim);
-  const Tensor none = eq(square, 0);  // whose gradient is 0, as in torch
+  const Tensor none = eq(square, 0);  // the gradient is 0 there, as in torch
   return where(none, 0, sqrt(where(none, 1, square)));
 }
 

@@ -34,7 +34,7 @@ struct RecurrentReserve {
   RecurrentGeometry g;
   bool has_bias_ih;
   bool has_bias_hh;
-  std::size_t* bytes;  // that forward keeps for backward
+  std::size_t* bytes;  // forward keeps these for backward
   int* math;
 };
 

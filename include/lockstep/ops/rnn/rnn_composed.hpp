@@ -69,7 +69,7 @@ std::vector<Tensor> recurrent_composed(const RecurrentArguments& arguments, bool
   const AutocastGuard off(false);
   const Tensor from_input = linear(arguments[A::x], arguments[A::weight_ih], arguments[A::bias_ih]);
   const std::int64_t length = from_input.size(0);
-  const std::vector<Tensor> steps = chunk(from_input, length, 0);  // whose gradient is one cat
+  const std::vector<Tensor> steps = chunk(from_input, length, 0);  // its gradient is one cat
   std::vector<Tensor> y(static_cast<std::size_t>(length));
   RecurrentState state{arguments[A::h0], arguments[A::c0]};
   for (std::int64_t step = 0; step < length; ++step) {
