@@ -81,11 +81,10 @@ class SequentialLR {
 // Sets the learning rate of each group of an optimiser by a schedule of the group's original rate.
 // The constructor sets that of epoch 0, and each step that of the next epoch.
 //
-// If another scheduler or set_lr() has changed the rate, a step of the schedules above continues
-// from the present rate: StepLR multiplies it by gamma; another schedule f goes from f(r, epoch) to
-// f(r, epoch + 1), for the r that gives the present rate, or, if there is none, as after a schedule
-// has reached 0, adds the difference of its own step. A schedule of the program's own sets its rate
-// regardless.
+// If another scheduler or set_lr() has changed the rate, a step continues from the present rate:
+// StepLR multiplies it by gamma, and the other schedules above go on as from the original rate that
+// would have led to it. If none would, for example because a schedule has reached 0, they add the
+// difference of their own step. A schedule of the program's own sets its rate regardless.
 //
 // It refers to the optimiser, which must outlive it and must not be moved. A group added later
 // takes part from the next step on, which continues from the group's present rate; with a schedule
