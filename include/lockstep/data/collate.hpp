@@ -168,7 +168,7 @@ auto collate_children(std::vector<std::variant<T...>>& samples, const nested::Pa
   return std::move(*batch);
 }
 
-// True if the batch has n members or is no plain struct, whose constructor then decides.
+// True if the batch has n members or is not a plain struct: then its constructor decides.
 template <class Batch, std::size_t n>
 inline constexpr bool has_as_many_members = true;
 template <class Batch, std::size_t n>

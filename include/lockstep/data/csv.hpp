@@ -56,8 +56,8 @@ class CsvColumn {
 // **Torch counterpart.** None; like pandas.read_csv.
 // **Devices and streams.** Tensors are on `cpu`.
 // **Threads and exceptions.** Any thread may read. A DataError that names file, line and column for
-// a field that is no number of the requested dtype, and for a missing value; one that names the
-// file for a file that is no such table. An IndexError for a column that does not exist, a
+// a field that is not a number of the requested dtype, and for a missing value; one that names the
+// file for a file that is not such a table. An IndexError for a column that does not exist, a
 // ValueError for a name that two columns have, and for a delimiter that is a quote or a line end, a
 // DtypeError for another dtype.
 // **Example.**

@@ -38,13 +38,14 @@ struct DataLoaderOptions {
 // Each begin() starts a new pass, an epoch. Its samples and their order depend only on the sampler
 // and the epoch's number, and with `shuffle`, which gives each epoch another order, on the seed:
 // they are the same on every machine and with any number of workers. The same holds for what is
-// random about samples (RandomSampleDataset); a sample that occurs twice in a pass is drawn anew.
+// random about samples (RandomSampleDataset); a sample that occurs twice in a pass is drawn anew
+// each time.
 //
 // A batch is the collated samples, or the result of the dataset's get_batch, or of a `collate_fn`
 // that takes a std::vector of the samples. The loader owns its dataset; lockstep's datasets are
 // handles.
 //
-// Workers, threads that live as long as the pass, load batches ahead of the loop: at most
+// Workers are threads that live as long as the pass and load batches ahead of the loop: at most
 // num_workers × prefetch_factor beyond the current one, for which memory is reserved with the first
 // batch.
 //

@@ -34,7 +34,7 @@ struct FashionMnistOptions {
 // **Torch counterpart.** torchvision.datasets.FashionMNIST with ToTensor and Normalize.
 // **Devices and streams.** Everything is on `cpu`.
 // **Threads and exceptions.** Any thread may read. A DataError for a file that is missing, damaged,
-// of an unexpected shape or dtype, or has a label that is no class (with its row), and for
+// of an unexpected shape or dtype, or has a label that is not a class (with its row), and for
 // different numbers of images and labels (with both files); a DtypeError for a dtype other than f32
 // and f64; a ValueError for a deviation of 0.
 class FashionMnist {

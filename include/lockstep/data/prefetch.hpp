@@ -129,15 +129,15 @@ class Prefetch {
 // **Devices and streams.** The devices' copy streams copy; the consumer's current streams wait for
 // events after the copies, and the parts are recorded on them. The consumer is blocked only while
 // no batch is loaded. The loader's own work on these devices goes to their copy streams, after the
-// work that the consumer's streams had when the pass began. If a device is a GPU, what the loader
-// makes on `cpu`, in the thread that runs it, is page-locked.
+// work that the consumer's streams had when the pass began. If a device is a GPU, tensors that the
+// loader makes on `cpu`, in the thread that runs it, are page-locked.
 // **Backward.** Not recorded.
 // **Threads and exceptions.** Each pass has a thread that runs the loader, with the state of the
 // thread that began the pass. No other thread may use the loader until the first batch is there.
-// The thread ends with the pass or with its iterator, whose destructor waits for the batch being
-// loaded. An exception of the loader or of a copy is thrown by the iterator's step that would have
-// given that batch, and ends the pass. A ValueError at once for a depth below 1 and for no devices,
-// a DeviceError for a device that does not exist.
+// The thread ends with the pass. Destroying the iterator ends both, after the batch being loaded.
+// An exception of the loader or of a copy is thrown by the iterator's step that would have given
+// that batch, and ends the pass. A ValueError at once for a depth below 1 and for no devices, a
+// DeviceError for a device that does not exist.
 // **Example.**
 //   for (auto [images, labels] : ls::data::prefetch(loader, model.devices())) {
 //     criterion(model(images), labels).backward();

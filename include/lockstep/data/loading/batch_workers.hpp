@@ -23,7 +23,7 @@
 
 namespace lockstep::data::detail {
 
-// Loads the batches of one pass in threads of its own, ahead of the consumer, and returns them in
+// Loads the batches of one pass in its own threads, ahead of the consumer, and returns them in
 // order.
 //
 // The next free worker loads the next batch, but at most `bound` batches after the last one taken.

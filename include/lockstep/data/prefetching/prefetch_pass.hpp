@@ -52,7 +52,7 @@ std::size_t batches_of(const Loader& loader) {
   }
 }
 
-// How many of `batches` a loader loads ahead in threads of its own; 0 without such threads.
+// How many of `batches` a loader loads ahead in its own threads; 0 without such threads.
 template <class Loader>
 std::size_t loaded_in_threads(const Loader& loader, std::size_t batches) {
   if constexpr (requires { loader.options().num_workers + loader.options().prefetch_factor; }) {
