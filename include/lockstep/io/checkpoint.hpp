@@ -42,7 +42,7 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 // checkpoint can be loaded on any devices.
 //
 // **Torch counterpart.** torch.load.
-// **Threads and exceptions.** See SafetensorsFile; a DataError for a file that is no checkpoint.
+// **Threads and exceptions.** See SafetensorsFile; a DataError for a file that is not a checkpoint.
 // **Example.**
 //   const io::Checkpoint last = io::load_checkpoint("last.safetensors");
 //   load_state_dict(net, last.model);

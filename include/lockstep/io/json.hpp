@@ -29,7 +29,7 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-// `code` in UTF-8. It is no surrogate.
+// `code` in UTF-8. It is not a surrogate.
 inline std::string to_utf8(std::uint32_t code) {
   const auto tail = [code](unsigned shift) {
     return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));

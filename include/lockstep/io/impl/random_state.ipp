@@ -44,7 +44,7 @@ inline lockstep::detail::DeviceRandom::State parse_device_state(
     const std::vector<std::int64_t>& values) {
   const std::size_t count = values.size();
   check<ValueError>(count % kFields == 1, "set_random_state: ", count,
-                    " numbers are no state of the devices");
+                    " numbers are not a state of the devices");
   lockstep::detail::DeviceRandom::State state{static_cast<std::uint64_t>(values[0]), {}};
   for (std::size_t i = 1; i < count; i += kFields) {
     const std::int64_t type = values[i];

@@ -119,7 +119,7 @@ inline TensorEntry read_entry(JsonReader& json, std::string name) {
   if (fields != 3) {
     json.fail("tensor ", json_string(entry.name), ": expected dtype, shape and data_offsets");
   }
-  if (!entry.foreign_dtype.empty()) return entry;  // whose element size is unknown
+  if (!entry.foreign_dtype.empty()) return entry;  // its element size is unknown
   const std::optional<std::uint64_t> bytes =
       lockstep::detail::byte_size(entry.shape, element_size(entry.dtype));
   if (!bytes || *bytes != entry.end - entry.begin) {
