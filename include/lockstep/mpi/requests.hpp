@@ -138,7 +138,7 @@ class Requests {
       throw;
     }
   }
-  // Makes the present wait, or the next one, leave. Any thread may call it.
+  // Makes the current wait, or the next one, leave. Any thread may call it.
   void break_off(const std::exception_ptr& error) noexcept {
     const std::lock_guard lock(breaking_);
     if (broken_off_) return;
