@@ -108,9 +108,10 @@ class DeviceList {
 //
 // The module itself is the first device's replica, so it keeps buffers that forward changes, and
 // everything else. The other replicas are copies made once, at the first call, by clone(). Pass a
-// `factory`, which makes a module of the same structure, if the module is no torch::nn::Cloneable,
-// or if clone() would change its structure: because a layer uses another layer's weight, or because
-// the module keeps handles of its own to layers in a Sequential or another container.
+// `factory`, which makes a module of the same structure, if the module is not a
+// torch::nn::Cloneable, or if clone() would change its structure: because a layer uses another
+// layer's weight, or because the module keeps handles of its own to layers in a Sequential or
+// another container.
 //
 // On the CPU the copies share the module's parameters, which forward therefore must not change, and
 // the memory of arguments: if a replica writes to its rows and backward needs them, LibTorch may
@@ -122,8 +123,8 @@ class DeviceList {
 // **Torch counterpart.** torch.nn.DataParallel; torch::nn::parallel::data_parallel, which clones at
 // each call, takes and returns one tensor, and refuses CPUs.
 // **Devices and streams.** Every host device is LibTorch's CPU: they share memory, and each replica
-// has a thread of its own. A module on the CPU is moved to the first device if that is a GPU. Work
-// on GPUs runs on their current streams. Each replica gets its share of the intra-op threads, and
+// has its own thread. A module on the CPU is moved to the first device if that is a GPU. Work on
+// GPUs runs on their current streams. Each replica gets its share of the intra-op threads, and
 // OpenBLAS one thread per caller: see HostMathThreadsGuard. A warning says if OpenMP's threads
 // would be in the way.
 // **Backward.** Gradients of all replicas are summed into the module's parameters, in the order of

@@ -145,7 +145,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     std::string name;
     at::Tensor original;
     Tensor parameter;
-    NodePtr node{};  // which accumulates the gradient
+    NodePtr node{};  // accumulates the gradient
     std::uintptr_t hook = 0;
     Tensor shared{};  // the last gradient that both had
 

@@ -160,7 +160,7 @@ class ModuleCopy {
     Binding& binding = bindings_[places_[j]];
     at::Tensor& copy = binding.copy;
     if (node && copy.grad_fn() == node) return;  // a tied tensor's second name
-    // Makes it an untrained leaf that is no view, which reset() may have made it.
+    // Makes it an untrained leaf, and no longer a view if reset() has made it one.
     copy.unsafeGetTensorImpl()->set_autograd_meta(nullptr);
     if (!node) return;
     binding.fit();

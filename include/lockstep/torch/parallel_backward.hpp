@@ -94,8 +94,8 @@ inline bool lead_on(const autograd::edge_list& edges, const GraphEnds& ends) {
 }
 
 // Finds the ends of each part, and numbers the node's outputs: the candidates to which some part
-// leads. False if no node may stand for the parts: if a part leads to something trained that is no
-// candidate, if two parts share something, or if an end leads on to another, as an argument that
+// leads. False if no node may stand for the parts: if a part leads to something trained that is not
+// a candidate, if two parts share something, or if an end leads on to another, as an argument that
 // this module has made does, so that LibTorch would reach that one within the part and again after
 // the node.
 inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
