@@ -32,9 +32,8 @@
 // the headers.
 //
 // A definition in a `.ipp` begins with LOCKSTEP_INLINE, and so does the declaration of a virtual
-// function that is defined there: a compiler emits a class's virtual table, and all functions in
-// it, in each file that defines the first virtual function not declared inline, which header-only
-// would be every file.
+// function that is defined there; otherwise every file of a header-only program would emit the
+// class's virtual table and all functions in it.
 //
 // nvcc's passes for the GPU compile kernels, which are in headers. They skip the host's
 // definitions, which they would parse and drop; but with relocatable device code nvcc wants every
