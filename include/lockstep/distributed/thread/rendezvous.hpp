@@ -13,12 +13,12 @@
 
 namespace lockstep::distributed::detail {
 
-// How a rank with a core of its own waits for the others: it spins for about as long as waking it
-// would take. A rank that parks comes late to the next meeting, where the others then park in their
-// turn, so that each small step costs two wake-ups.
+// How a rank that has a core to itself waits for the others: it spins for about as long as waking
+// it would take. A rank that parks is late for the next meeting, where the others then park too, so
+// each small step costs two wake-ups.
 //
-// After a spin in vain the next ones are short: if the others take longer, or something else
-// occupies their cores, spinning gains nothing and takes time from it.
+// After a spin without success the next ones are short: if the others take longer, or something
+// else runs on their cores, spinning gains nothing.
 //
 // Threads: belongs to the thread that waits.
 class LongSpin {
