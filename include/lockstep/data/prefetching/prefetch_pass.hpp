@@ -54,7 +54,7 @@ std::size_t batches_of(const Loader& loader) {
 
 // How many of `batches` a loader loads ahead in its own threads; 0 without such threads.
 template <class Loader>
-std::size_t loaded_in_threads(const Loader& loader, std::size_t batches) {
+std::size_t batches_loaded_ahead(const Loader& loader, std::size_t batches) {
   if constexpr (requires { loader.options().num_workers + loader.options().prefetch_factor; }) {
     const auto workers = static_cast<std::size_t>(loader.options().num_workers);
     const auto each = static_cast<std::size_t>(loader.options().prefetch_factor);
@@ -82,8 +82,8 @@ class ReadAhead {
       : loader_(loader),
         placement_(placement),
         devices_(devices),
-        in_threads_(loaded_in_threads(loader, batches)),
-        reserved_(std::min(batches, depth - 1)) {}
+        loaded_ahead_(batches_loaded_ahead(loader, batches)),
+        to_reserve_(std::min(batches, depth - 1)) {}
 
   // Returns the next batch, sent to the devices; after the last one nothing, and then the pass
   // keeps neither the loader's iterator nor a batch.
@@ -119,12 +119,12 @@ class ReadAhead {
     if (number == 0) {
       first_.emplace(item.batch);
     } else if (first_) {
-      reserve_memory(reserved_, item.batch);
-      reserve_memory(in_threads_ > 0 ? in_threads_ + 1 : 2, batch);
+      reserve_memory(to_reserve_, item.batch);
+      reserve_memory(loaded_ahead_ > 0 ? loaded_ahead_ + 1 : 2, batch);
       first_.reset();
     }
-    copied_ = item.copied;
-    if (in_threads_ == 0) copying_.emplace(std::forward<decltype(batch)>(batch));
+    last_copies_ = item.copied;
+    if (loaded_ahead_ == 0) last_batch_.emplace(std::forward<decltype(batch)>(batch));
     return item;
   }
 
@@ -132,24 +132,24 @@ class ReadAhead {
   // Makes the loader load its next batch.
   void advance() {
     const auto wait = [this] {
-      for (const Event& event : copied_) event.synchronize();
+      for (const Event& event : last_copies_) event.synchronize();
     };
-    if (in_threads_ > 0) wait();
+    if (loaded_ahead_ > 0) wait();
     ++*next_;
     wait();
-    copying_.reset();
+    last_batch_.reset();
   }
 
   Loader& loader_;
   const Placement& placement_;
   const std::vector<Device>& devices_;
-  const std::size_t in_threads_;
-  const std::size_t reserved_;  // for so many batches there is memory, once the second is loaded
+  const std::size_t loaded_ahead_;
+  const std::size_t to_reserve_;  // batches to reserve memory for, once the second is loaded
   std::optional<decltype(std::begin(std::declval<Loader&>()))> next_;  // from the first call on
   std::size_t sent_ = 0;
-  std::optional<Placed> first_;   // until memory for the others is reserved
-  std::optional<Batch> copying_;  // the last batch, if the loader loads in this thread
-  std::vector<Event> copied_;     // of the last batch
+  std::optional<Placed> first_;      // until memory for the others is reserved
+  std::optional<Batch> last_batch_;  // kept while it is copied if the loader loads in this thread
+  std::vector<Event> last_copies_;   // of the last batch
 };
 
 }  // namespace lockstep::data::detail
