@@ -69,8 +69,8 @@ std::array<int, N> least_of_all(const std::array<int, N>& own, MPI_Comm comm,
 //
 // All ranks must call it, or MPI waits for ever: MPI, up to version 4, has no call for this that
 // does not block (MPI_Comm_idup keeps the ranks and their order). So the ranks meet first, in a
-// wait that ends when one of them fails (Requests::meet_to_block). Only a process that dies, or two
-// ranks that fail, between that meeting and this call can still make it hang.
+// wait that ends when one of them fails (Requests::meet_to_block). This call then hangs only if a
+// process dies, or two ranks fail, after that meeting.
 inline MPI_Comm part_of(MPI_Comm comm, std::span<const int> members, int rank) {
   const auto at = lockstep::detail::find(members, rank);
   MPI_Comm part = MPI_COMM_NULL;

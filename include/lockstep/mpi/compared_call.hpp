@@ -29,12 +29,12 @@ inline ComparedCall compared_call(const std::byte* bytes, std::size_t rank) {
   return compared;
 }
 
-// The text of an error if a rank has sent no call that ranks compare, by `is_compared`, but another
-// collective's data of as many bytes; else empty. `bytes` holds those of all ranks, one after
-// another.
+// The text of an error if some rank has sent, instead of a call to compare (as `is_compared`
+// tells), another collective's data of the same length; else empty. `bytes` holds what all ranks
+// sent, one after another.
 template <class IsCompared>
-std::string who_is_elsewhere(const std::byte* bytes, std::size_t ranks,
-                             const IsCompared& is_compared) {
+std::string uncompared_call_error(const std::byte* bytes, std::size_t ranks,
+                                  const IsCompared& is_compared) {
   for (std::size_t r = 0; r < ranks; ++r) {
     const distributed::detail::Call call = compared_call(bytes, r).call;
     if (distributed::detail::is_valid(call) && is_compared(call)) continue;

@@ -25,9 +25,9 @@ namespace lockstep::mpi::detail {
 // The messages of one communicator that are under way. A message of more bytes than an int counts
 // is sent in pieces; MPI keeps those of one tag in order.
 //
-// If the other rank does nothing about a message for the watchdog's `collective_timeout`, it fails,
-// and so do all others, present and later: what that rank sent afterwards would be taken for
-// another message. When a rank has told that it has failed, what it had sent still arrives; any
+// If the other rank does nothing about a message for the watchdog's `collective_timeout`, that
+// message fails, and so do all others, now and later: what the rank sent afterwards would be taken
+// for another message. After a rank has reported a failure, what it had sent still arrives; any
 // other message to or from it fails. An error of MPI's is a `failure` of this rank, which ends all
 // its messages, since others may wait for the one that failed.
 //
@@ -50,7 +50,7 @@ class Messages {
   }
 
   // Called after `check`. If it throws, nothing has started. A message to this rank is received
-  // when it has come: see Requests::receive.
+  // only once it has arrived: see Requests::receive.
   void start(const Message& message, void* data, Done done) {
     const std::size_t pieces = message.bytes() / kMost + 1;  // a full one is never the last
     auto pending = std::make_unique<MessageInFlight>(

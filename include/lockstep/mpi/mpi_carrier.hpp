@@ -365,8 +365,8 @@ class MpiCarrier final : public Carrier {
       all = scratch_->room(sizeof(ComparedCall) * ranks());
       gather_all(&scratch_->call, sizeof(ComparedCall), all);
       const auto is_one = [this](const Call& other) { return is_compared(other); };
-      const std::string elsewhere = who_is_elsewhere(all, ranks(), is_one);
-      if (!elsewhere.empty()) requests_.fail_mismatch(elsewhere);
+      const std::string error = uncompared_call_error(all, ranks(), is_one);
+      if (!error.empty()) requests_.fail_mismatch(error);
     });
     check_same_calls(all, ranks());
   }

@@ -165,9 +165,8 @@ class Requests {
       return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm(), request);
     });
   }
-  // Receives a message once it has come, not before: an MPI may write a message that is too long
-  // past the end of its memory before it reports that (Open MPI 4.1 does). One at a time from each
-  // rank.
+  // Receives a message only once it has arrived: an MPI may write a message that is too long past
+  // the end of its memory before it reports that (Open MPI 4.1 does). One at a time from each rank.
   void receive(void* data, std::size_t bytes, int peer) {
     if (bytes == 0) return;
     pending_.push_back({.request = MPI_REQUEST_NULL,

@@ -21,7 +21,7 @@
 
 namespace lockstep::mpi::detail {
 
-// MPI in this process. It is initialised at first use, unless the program has done so, and then
+// MPI in this process. If the program has not initialised MPI, the first use does, and MPI is
 // finalised when the process ends. Never destroyed.
 //
 // One communication thread serves all groups, so that one thread at a time calls MPI.
@@ -124,8 +124,8 @@ class Runtime {
     return MPI_SUCCESS;
   }
 
-  // Ends the watch when all ranks have come here, however late. Others that wait for this rank in a
-  // collective learn that it skipped that.
+  // Ends the watch when all ranks have come here, however late. Those that wait for this rank in a
+  // collective learn that it has skipped it.
   void end_watch() {
     try {
       watchdog_->finish();
