@@ -19,8 +19,8 @@
 #include <string>
 #include <utility>
 
-// Shares memory between a tensor of lockstep's and one of LibTorch's. Nothing is copied, and each
-// library keeps alive what the other one uses.
+// Shares memory between a tensor of lockstep's and one of LibTorch's, without a copy. Each library
+// keeps alive what the other one uses.
 namespace lockstep::libtorch::detail {
 
 inline constexpr std::pair<at::ScalarType, Dtype> kDtypes[] = {

@@ -16,7 +16,7 @@ namespace lockstep::libtorch::detail {
 
 namespace autograd = ::torch::autograd;
 
-// How LibTorch owns nodes: by std::shared_ptr, or in newer versions by a pointer of its own.
+// How LibTorch owns nodes: by std::shared_ptr, or in newer versions by its own pointer type.
 using NodePtr = decltype(autograd::Edge::function);
 
 template <class N, class Pointer = NodePtr, class... Args>
