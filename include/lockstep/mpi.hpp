@@ -54,10 +54,11 @@ namespace lockstep::mpi {
 // **Threads and exceptions.** One thread communicates, for all groups together. A program that
 // makes MPI calls of its own either initialises MPI with MPI_THREAD_MULTIPLE, or makes none while
 // operations are in flight or a group ends. A group ends shortly after its last handle has gone,
-// and before the next collective of another group completes. A failure of MPI is an Error with
-// MPI's text; an intercommunicator, or a LOCKSTEP_DISTRIBUTED_DEBUG other than DETAIL, INFO and
-// OFF, is a ValueError. If one process cannot make the group, for example for lack of memory, the
-// others get an Error that names its rank, at once or from the group's first operation.
+// and before the next collective of another group completes; MPI_Finalize waits for it. A failure
+// of MPI is an Error with MPI's text; an intercommunicator, or a LOCKSTEP_DISTRIBUTED_DEBUG other
+// than DETAIL, INFO and OFF, is a ValueError. If one process cannot make the group, for example for
+// lack of memory, the others get an Error that names its rank, at once or from the group's first
+// operation.
 //
 // ProcessGroup::new_group of other ranks, or in another order, needs MPI_Comm_split, which blocks
 // until all have come. The ranks meet before it, so a rank that does not come is an error as in any

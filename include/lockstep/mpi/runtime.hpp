@@ -49,11 +49,6 @@ class Runtime {
     watchdog_ = watch_world(world);
     world_ = world;  // if watch_world throws, it does so on all ranks, and the next call retries
     if (!watchdog_) return;
-    // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
-    int key = MPI_KEYVAL_INVALID;
-    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &at_finalize, &key, nullptr),
-              "MPI_Comm_create_keyval");
-    check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, this), "MPI_Comm_set_attr");
     terminate_ = std::set_terminate(&at_terminate);
   }
 
@@ -77,6 +72,8 @@ class Runtime {
                  level == MPI_THREAD_SINGLE ? "SINGLE" : "FUNNELED",
                  ", but lockstep's communication thread needs MPI_THREAD_SERIALIZED: ask "
                  "MPI_Init_thread for it");
+    call_at_finalize();
+    program_finalizes_ = initialized != 0;
     if (initialized) return;
     // Some MPIs do not report an error of MPI_Test to the request's communicator.
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
@@ -119,8 +116,18 @@ class Runtime {
     ::_exit(status);
   }
 
+  // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+  void call_at_finalize() {
+    int key = MPI_KEYVAL_INVALID;
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &at_finalize, &key, nullptr),
+              "MPI_Comm_create_keyval");
+    check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, this), "MPI_Comm_set_attr");
+  }
   static int at_finalize(MPI_Comm, int, void* self, void*) {
-    static_cast<Runtime*>(self)->end_watch();
+    auto& runtime = *static_cast<Runtime*>(self);
+    // The communication thread may have a group to end yet. (`end` has waited for it already.)
+    if (runtime.program_finalizes_) runtime.thread_->drain();
+    if (runtime.watchdog_) runtime.end_watch();
     return MPI_SUCCESS;
   }
 
@@ -151,6 +158,7 @@ class Runtime {
   }
 
   const std::shared_ptr<distributed::detail::CommunicationThread> thread_;
+  bool program_finalizes_ = false;  // the program has initialised MPI
   // Set by `watch`.
   MPI_Comm world_ = MPI_COMM_NULL;
   std::shared_ptr<distributed::Watchdog> watchdog_;
