@@ -139,7 +139,8 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     const bool synchronizes = reducer_->synchronizes();
     const Timer timer{synchronizes && is_grad_enabled() ? reducer_.get() : nullptr};
     if (synchronizes) {
-      const int root = join_ ? join_->meet(detail::Reducer::kForward).first_active() : 0;
+      const std::optional<JoinContext>& joined = reducer_->join();
+      const int root = joined ? joined->meet(detail::Reducer::kForward).first_active() : 0;
       if (options_.forward_sync_buffers) synchronize_buffers(root);
     }
     return detail::call_on(module_, device_, args...);
@@ -211,15 +212,11 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
    public:
     explicit Hook(DistributedDataParallel& model) : model_(model) {}
     ~Hook() override {
-      if (!reducer_) return;
-      model_.join_.reset();
-      reducer_->end_join();
+      if (reducer_) reducer_->end_join();
     }
     void begin(const JoinContext& context) override {
-      std::shared_ptr<detail::Reducer> reducer = model_.reducer();
-      reducer->begin_join(context);
-      model_.join_.emplace(context);
-      reducer_ = std::move(reducer);
+      model_.reducer()->begin_join(context);
+      reducer_ = model_.reducer_;
     }
     void main_hook(int phase, const JoinExchange& exchange) override {
       if (phase == detail::Reducer::kBackward) {
@@ -281,7 +278,6 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   DistributedDataParallelOptions options_;
   Device device_;
   detail::CoalescedBroadcast broadcast_;
-  std::optional<JoinContext> join_;  // set during a join
   std::unique_ptr<const detail::ReducerClaims> claims_;
   std::shared_ptr<detail::Reducer> reducer_;
 };

@@ -75,6 +75,8 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
     const std::lock_guard lock(mutex_);
     join_.reset();
   }
+  // The place in the join. For the thread that calls begin_join and end_join.
+  const std::optional<JoinContext>& join() const { return join_; }
 
   // Runs the collectives of the other ranks' pass on a rank that has joined, whose gradients become
   // the others' mean.
