@@ -1,5 +1,4 @@
-// expect:
-// nodiscard.*NoGradGuard{}.*ModeGuard{}.*Guard{ls::Dtype::bf16}.*Guard{false}.*StreamGuard{.*ThreadsGuard{1}.*("step")
+// expect: nodiscard.*NoGradGuard{}.*ModeGuard{}.*bf16}.*{false}.*StreamGuard{.*Guard{1}.*."step".
 // errors: 7
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/autocast.hpp>
