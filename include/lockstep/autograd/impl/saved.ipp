@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/saved.hpp>
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
