@@ -162,10 +162,8 @@ auto apply_all(Modules<M> modules, const std::vector<Device>& devices, PartsOf p
     // `replicas` sees a single replica, even if this runs within a replica of another group.
     const ScopedValue<CurrentReplica> alone(current_replica, {});
     const profile::RecordFunction range("apply", replica_row(modules[0], devices, 0));
-    try {
-      outputs.push_back(forward_parts(modules[0], parts_of(0)));
-    } catch (...) {
-      const std::exception_ptr error = std::current_exception();
+    if (const std::exception_ptr error =
+            thrown_by([&] { outputs.push_back(forward_parts(modules[0], parts_of(0))); })) {
       throw_first_failure(
           1, [&](std::size_t) { return error; }, device_of);
     }
