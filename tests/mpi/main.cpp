@@ -7,11 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <string_view>
 
 // One rank. All ranks run the same tests in the same order, on the group that is made here; an
 // exception that leaves a test ends the process, and so the world, since the others would wait for
-// this rank.
+// this rank. A world of one leaves out the tests of several ranks.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   GTEST_FLAG_SET(catch_exceptions, false);
@@ -22,6 +23,11 @@ int main(int argc, char** argv) {
     if (world.rank() == 0) return 3;
     world.barrier().wait();
     return 0;
+  }
+  if (world.size() == 1) {
+    const std::string chosen = GTEST_FLAG_GET(filter);
+    const bool excludes = chosen.find('-') != std::string::npos;
+    GTEST_FLAG_SET(filter, chosen + (excludes ? ":" : "-") + "MpiOfSeveralRanks.*");
   }
   return RUN_ALL_TESTS();
 }

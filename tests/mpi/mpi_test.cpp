@@ -275,8 +275,7 @@ TEST(Mpi, TakesACommunicatorOfTheProgram) {
   if (world().rank() == 0) MPI_Comm_free(&first);
 }
 
-TEST(Mpi, RefusesACommunicatorOfTwoGroups) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, RefusesACommunicatorOfTwoGroups) {
   wait_for_ends_of_groups();
   const bool first = world().rank() == 0;
   MPI_Comm side = MPI_COMM_NULL;
@@ -291,8 +290,7 @@ TEST(Mpi, RefusesACommunicatorOfTwoGroups) {
 
 // One rank has not begun with it when it comes to make the group: the others, which have, wait
 // there for what they wait for here.
-TEST(Mpi, AGroupIsMadeAfterWhatHasBeenIssued) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, AGroupIsMadeAfterWhatHasBeenIssued) {
   const ls::Tensor value = ls::full({3}, 2);
   dist::Work work;
   const auto issue = [&] { work = world().all_reduce(value); };
@@ -317,10 +315,10 @@ TEST(Mpi, AMisspeltLevelOfDebuggingIsAnErrorOnEveryRank) {
                                      "expected DETAIL, INFO or OFF"));
 }
 
-TEST(Mpi, CallsThatDoNotMatchAreAnErrorWhenWatched) {
+TEST(Mpi, ReducesWhenWatched) { ls::testing::expect_reductions(watched_world(), 3); }
+
+TEST(MpiOfSeveralRanks, CallsThatDoNotMatchAreAnErrorWhenWatched) {
   const dist::ProcessGroup group = watched_world();
-  ls::testing::expect_reductions(group, 3);
-  if (group.size() == 1) return;
   const int last = group.size() - 1;
   const ls::Tensor value = ls::full({group.rank() == last ? 5 : 4}, 1);
   EXPECT_TRUE(throws<ls::ValueError>(
@@ -341,8 +339,7 @@ TEST(Mpi, CallsThatDoNotMatchAreAnErrorWhenWatched) {
 }
 
 // Where all ranks send each other everything. The group is of no further use then, others are.
-TEST(Mpi, LengthsThatDoNotMatchAreAnErrorOnAllRanks) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, LengthsThatDoNotMatchAreAnErrorOnAllRanks) {
   const int last = world().size() - 1;
   const dist::ProcessGroup group = ls::mpi::process_group();
   const ls::Tensor value = ls::full({group.rank() == last ? 5 : 4}, 1);
@@ -354,8 +351,7 @@ TEST(Mpi, LengthsThatDoNotMatchAreAnErrorOnAllRanks) {
   world().barrier().wait();
 }
 
-TEST(Mpi, PiecesOfALongCallAreNotTakenForShorterCalls) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, PiecesOfALongCallAreNotTakenForShorterCalls) {
   if (const dist::ProcessGroup pair = world().new_group({0, 1})) {
     const ls::Tensor value = ls::zeros({(pair.rank() == 0 ? 2 : 1) << 20});  // 8 and 4 MiB
     EXPECT_TRUE(throws<ls::ValueError>([&] { pair.all_reduce(value).wait(); }, "do not match"));
@@ -363,9 +359,8 @@ TEST(Mpi, PiecesOfALongCallAreNotTakenForShorterCalls) {
   world().barrier().wait();
 }
 
-TEST(Mpi, MessagesOfAnotherSizeAreAnErrorWhereTheyArrive) {
+TEST(MpiOfSeveralRanks, MessagesOfAnotherSizeAreAnErrorWhereTheyArrive) {
   const dist::ProcessGroup group = world();
-  if (group.size() == 1) return;
   if (group.rank() == 0) group.send(ls::full({4}, 1), 1).wait();
   if (group.rank() == 1) {
     const ls::Tensor room = ls::zeros({5});
@@ -382,8 +377,7 @@ TEST(Mpi, MessagesOfAnotherSizeAreAnErrorWhereTheyArrive) {
   group.barrier().wait();
 }
 
-TEST(Mpi, MessagesOfAnotherDtypeAreTakenAsBytes) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, MessagesOfAnotherDtypeAreTakenAsBytes) {
   if (world().rank() == 0) world().send(ls::full({2, 1}, 1), 1).wait();
   if (world().rank() == 1) {
     const ls::Tensor bits = ls::zeros({2}, {.dtype = ls::Dtype::i32});
@@ -412,8 +406,7 @@ void expect_nothing_behind(const char* what, const Exchange& exchange) {
   world().barrier().wait();
 }
 
-TEST(Mpi, NothingIsWrittenBehindATensorThatIsTooShort) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, NothingIsWrittenBehindATensorThatIsTooShort) {
   const auto sends = [](const dist::ProcessGroup& group, const ls::Tensor& tensor) {
     if (group.rank() == 0) group.recv(tensor, 1).wait();
     if (group.rank() == 1) group.send(tensor, 0).wait();
@@ -430,9 +423,8 @@ TEST(Mpi, NothingIsWrittenBehindATensorThatIsTooShort) {
 }
 
 // Among many ranks they are moved by MPI, so calls are compared before.
-TEST(Mpi, LengthsThatDoNotMatchAreAnErrorAmongManyRanks) {
+TEST(MpiOfSeveralRanks, LengthsThatDoNotMatchAreAnErrorAmongManyRanks) {
   const int size = world().size();
-  if (size == 1) return;
   const dist::ProcessGroup group = group_by_mpis_collectives();
   const ls::Tensor value = ls::full({group.rank() == 0 ? 4 : 5}, 1);
   EXPECT_TRUE(throws<ls::ValueError>([&] { group.broadcast(value, 1).wait(); },
@@ -443,9 +435,8 @@ TEST(Mpi, LengthsThatDoNotMatchAreAnErrorAmongManyRanks) {
   EXPECT_EQ(one.to_vector<float>(), std::vector<float>(2, static_cast<float>(size)));
 }
 
-TEST(Mpi, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
+TEST(MpiOfSeveralRanks, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
   const dist::ProcessGroup group = world();
-  if (group.size() == 1) return;
   const bool first = group.rank() == 0;
   EXPECT_TRUE(throws<ls::ValueError>(
       [&] {
@@ -462,8 +453,7 @@ TEST(Mpi, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
 
 // What MPI gives there is data of the other collective. Who finds that tells the rank, which may
 // have taken calls for numbers.
-TEST(Mpi, ACollectiveThatIsNotComparedIsNotTakenForACall) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ACollectiveThatIsNotComparedIsNotTakenForACall) {
   for (const double number : {0.1, 0.0}) {  // bytes that are none of a call's, and some that are
     const dist::ProcessGroup group = ls::mpi::process_group();
     if (group.rank() == 0) {
@@ -482,9 +472,8 @@ TEST(Mpi, ACollectiveThatIsNotComparedIsNotTakenForACall) {
 
 // A rank that waits for all others may be waited for: MPI takes so large a message only when both
 // ranks are at it.
-TEST(Mpi, AMessageIsTakenWhileItsRankIsInACollective) {
+TEST(MpiOfSeveralRanks, AMessageIsTakenWhileItsRankIsInACollective) {
   const dist::ProcessGroup group = world();
-  if (group.size() == 1) return;
   const ls::Tensor value = ls::full({2 << 20}, group.rank());
   if (group.rank() == 0) group.send(value, 1).wait();
   const dist::Work received = group.rank() == 1 ? group.recv(value, 0) : dist::Work();
@@ -518,7 +507,7 @@ TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
 }
 
 // A rank that has told of its failure tells nothing a second time.
-TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
+TEST(MpiOfSeveralRanks, WhatAnotherRankHasToldIsKnownToTheNextWait) {
   using ls::mpi::detail::FailureNotice;
   using ls::mpi::detail::Requests;
   MPI_Comm comm = copy_of(MPI_COMM_WORLD);
@@ -530,7 +519,7 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
     MPI_Ssend(told.data(), static_cast<int>(told.size()), MPI_CHAR, 0, FailureNotice::kTag, comm);
     MPI_Send(&data, 1, MPI_BYTE, 0, Requests::kTag, comm);
   }
-  if (world().rank() == 0 && world().size() > 1) {
+  if (world().rank() == 0) {
     FailureNotice notice(comm, 0, world().size());
     Requests requests(nullptr, &notice);
     const auto wait_for_one = [&] {
@@ -710,8 +699,7 @@ bool survive_fault(const FaultyOperation& operation, bool communicating, std::ui
   return told.met;
 }
 
-TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ARankWithoutMemoryEndsTheGroup) {
   const ShortLastChance soon;
   std::uint64_t places = 0;
   for (const FaultyOperation& operation : faulty_operations()) {
@@ -754,8 +742,7 @@ bool survive_failing_call(const FaultyOperation& operation, int n) {
   return told.met;
 }
 
-TEST(Mpi, ARankWhoseCallOfMpiFailsEndsTheGroup) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ARankWhoseCallOfMpiFailsEndsTheGroup) {
   const ShortLastChance soon;
   int places = 0;
   for (const FaultyOperation& operation : faulty_operations()) {
@@ -790,8 +777,7 @@ bool survive_fault_in_making(std::uint64_t n, bool lasting) {
   return told.met;
 }
 
-TEST(Mpi, ARankWithoutMemoryForAGroupIsAnErrorOfAll) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ARankWithoutMemoryForAGroupIsAnErrorOfAll) {
   const ShortLastChance soon;
   std::uint64_t places = 0;
   for (const bool lasting : {false, true}) {
@@ -806,8 +792,7 @@ TEST(Mpi, ARankWithoutMemoryForAGroupIsAnErrorOfAll) {
 }
 
 // What the first group of all processes does before. Rank 0 has what the others join.
-TEST(Mpi, ARankWithoutMemoryForTheWatchdogIsAnErrorOfAll) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ARankWithoutMemoryForTheWatchdogIsAnErrorOfAll) {
   MPI_Comm comm = copy_of(MPI_COMM_WORLD);
   // Returns whether there was an allocation n.
   const auto survive = [comm](int rank, std::uint64_t n, bool lasting) {
@@ -855,8 +840,7 @@ void leave_by(const Operation& operation) {
 }
 
 // What a rank has sent before it left still arrives, and the others' messages do.
-TEST(Mpi, AMessageWithARankThatHasLeftEndsWithItsError) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, AMessageWithARankThatHasLeftEndsWithItsError) {
   const dist::ProcessGroup group = ls::mpi::process_group();
   const int last = group.size() - 1;
   const ls::Tensor small = ls::full({2}, group.rank());
@@ -889,9 +873,8 @@ TEST(Mpi, AMessageWithARankThatHasLeftEndsWithItsError) {
 }
 
 // So does a message with a rank that leaves after another has left, or after calls did not match.
-TEST(Mpi, EveryRankThatLeavesIsNamed) {
+TEST(MpiOfSeveralRanks, EveryRankThatLeavesIsNamed) {
   const int size = world().size();
-  if (size == 1) return;
   const int last = size - 1;
   for (const bool differ : {false, true}) {
     const dist::ProcessGroup group = ls::mpi::process_group();
@@ -912,8 +895,7 @@ TEST(Mpi, EveryRankThatLeavesIsNamed) {
 }
 
 // What it has issued before may be for a rank that waits for what then fails.
-TEST(Mpi, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
   const dist::ProcessGroup group = ls::mpi::process_group();
   const ls::Tensor tensor = ls::zeros({4});
   if (group.rank() == 0) {
@@ -933,8 +915,7 @@ TEST(Mpi, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
 }
 
 // What was in flight may be in use for ever, what comes after it is not.
-TEST(Mpi, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
   const dist::ProcessGroup group = ls::mpi::process_group();
   if (group.rank() == 0) leave_by([&] { (void)group.barrier(); });
   const ls::Tensor met = ls::zeros({3});
@@ -974,8 +955,7 @@ TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
 }
 
 // MPI may give a later communicator the number of one that has been freed.
-TEST(Mpi, WhatNobodyHasTakenDoesNotComeToALaterGroup) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, WhatNobodyHasTakenDoesNotComeToALaterGroup) {
   const int rank = world().rank();
   dist::ProcessGroup group;
   const auto send = [&](double value) {
@@ -1006,22 +986,19 @@ TEST(Mpi, WhatNobodyHasTakenDoesNotComeToALaterGroup) {
   }
 }
 
-TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {
+TEST(MpiOfSeveralRanks, AReceiveThatNothingComesForEndsWithItsGroup) {
   dist::Work work;
   {
     const dist::ProcessGroup group = ls::mpi::process_group();
-    if (group.size() > 1) work = group.recv(ls::zeros({2}), (group.rank() + 1) % group.size());
+    work = group.recv(ls::zeros({2}), (group.rank() + 1) % group.size());
     group.barrier().wait();
   }
-  if (world().size() > 1) {
-    EXPECT_TRUE(
-        throws<ls::Error>([&] { work.wait(); }, "with tag 0: the process group was destroyed"));
-  }
+  EXPECT_TRUE(
+      throws<ls::Error>([&] { work.wait(); }, "with tag 0: the process group was destroyed"));
 }
 
 // More than an MPI takes before it is received.
-TEST(Mpi, ASendThatNobodyTakesEndsWithItsGroup) {
-  if (world().size() == 1) return;
+TEST(MpiOfSeveralRanks, ASendThatNobodyTakesEndsWithItsGroup) {
   dist::Work work;
   {
     const dist::ProcessGroup group = ls::mpi::process_group();
