@@ -132,7 +132,7 @@ struct Normed {
   Tensor forward(const Tensor& x) { return norm.forward(x); }
 };
 
-TEST(Join, DD12BuffersAreThoseOfTheFirstRankThatHasInputs) {
+TEST(Join, DD12BuffersAreThoseOfTheLastRankThatHasInputs) {
   // A rank's mean moves from the one it is given a tenth of the way to the rank's number.
   const auto expect = [](const Counts& counts, double mean) {
     SCOPED_TRACE(::testing::PrintToString(counts));
@@ -149,11 +149,11 @@ TEST(Join, DD12BuffersAreThoseOfTheFirstRankThatHasInputs) {
                 *std::max_element(counts.begin(), counts.end()));
     });
   };
-  expect({1, 3}, 0.271);                            // 0; then rank 1's own: 0.1, 0.19, 0.271
-  expect({1, 3, 2}, (0.09 * 1 + 0.1) * 0.9 + 0.1);  // 0, 0.1 → 0.19 → 0.271 by rank 1
-  expect({3, 1}, 0);                                // rank 0's all the way
-  expect({0, 1, 2}, 0.2 * 0.9 + 0.2);               // rank 1's 0; then rank 2's own: 0.2, 0.38
-  expect({2, 2}, 0);
+  expect({1, 3}, 0.271);                             // rank 1's own: 0.1, 0.19, 0.271
+  expect({1, 3, 2}, (0.2 * 0.9 + 0.1) * 0.9 + 0.1);  // rank 2's 0 and 0.2; then rank 1's own
+  expect({3, 1}, 0);                                 // rank 1's 0, then rank 0's own
+  expect({0, 1, 2}, 0.2 * 0.9 + 0.2);                // rank 2's own: 0.2, 0.38
+  expect({2, 2}, 0.1 * 0.9 + 0.1);                   // rank 1's own
 }
 
 TEST(Join, BuffersStayEachRanksOwnWhereTheOptionSaysSo) {

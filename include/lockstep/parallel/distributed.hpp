@@ -140,7 +140,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     const Timer timer{synchronizes && is_grad_enabled() ? reducer_.get() : nullptr};
     if (synchronizes) {
       const std::optional<JoinContext>& joined = reducer_->join();
-      const int root = joined ? joined->meet(detail::Reducer::kForward).first_active() : 0;
+      const int root = joined ? joined->meet(detail::Reducer::kForward).last_active() : 0;
       if (options_.forward_sync_buffers) synchronize_buffers(root);
     }
     return detail::call_on(module_, device_, args...);
@@ -222,7 +222,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
       if (phase == detail::Reducer::kBackward) {
         reducer_->shadow(exchange);
       } else if (model_.options_.forward_sync_buffers) {
-        model_.synchronize_buffers(exchange.first_active());
+        model_.synchronize_buffers(exchange.last_active());
       }
     }
     void post_hook(int last_rank) override {

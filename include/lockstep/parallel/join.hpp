@@ -43,11 +43,11 @@ class JoinExchange {
   explicit JoinExchange(std::vector<std::int32_t> codes) : codes_(std::move(codes)) {}
 
   int size() const { return static_cast<int>(codes_.size()); }
-  // The number of ranks that have not joined, and the first of them (`size` if there is none).
+  // The number of ranks that have not joined, and the last of them (-1 if there is none).
   int active() const {
     return size() - static_cast<int>(std::count(codes_.begin(), codes_.end(), 0));
   }
-  int first_active() const;
+  int last_active() const;
   // What rank r has told. An IndexError for no such rank.
   std::int32_t code(int r) const {
     check<IndexError>(r >= 0 && r < size(), "JoinExchange.code: expected a rank from 0 to ",
@@ -68,7 +68,7 @@ struct JoinState {
   distributed::ProcessGroup group;
   Device device;
   JoinOptions options;
-  int last_active = 0;  // the lowest of the ranks that joined last, as far as known
+  int last_active = 0;  // the highest of the ranks that joined last, as far as known
 };
 
 }  // namespace detail

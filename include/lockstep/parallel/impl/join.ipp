@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/error.hpp>
@@ -26,9 +25,9 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
   for (;;) {
     const JoinExchange exchange = context.meet_joined();
     if (exchange.active() == 0) break;
-    const std::int32_t code = exchange.code(exchange.first_active());
+    const std::int32_t code = exchange.code(exchange.last_active());
     const auto joinable = static_cast<std::size_t>(JoinContext::joinable_of(code));
-    check<ValueError>(joinable < hooks.size(), "join: rank ", exchange.first_active(), " has ",
+    check<ValueError>(joinable < hooks.size(), "join: rank ", exchange.last_active(), " has ",
                       joinable + 1, " joinables at least, rank ", state->group.rank(), " has ",
                       hooks.size());
     hooks[joinable]->main_hook(JoinContext::phase_of(code), exchange);
@@ -40,23 +39,24 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
 
 namespace lockstep {
 
-LOCKSTEP_INLINE int JoinExchange::first_active() const {
-  const auto is_active = [](std::int32_t code) { return code != 0; };
-  return static_cast<int>(detail::find_if(codes_, is_active) - codes_.begin());
+LOCKSTEP_INLINE int JoinExchange::last_active() const {
+  int rank = size() - 1;
+  while (rank >= 0 && code(rank) == 0) --rank;
+  return rank;
 }
 
 LOCKSTEP_INLINE JoinExchange JoinAnnouncement::get() const {
   work_.wait();
   JoinExchange exchange(codes_.to_vector<std::int32_t>());
-  const int first = exchange.first_active();
-  if (first == exchange.size()) return exchange;
-  for (int r = first + 1; r < exchange.size(); ++r) {
-    check<ValueError>(exchange.code(r) == 0 || exchange.code(r) == exchange.code(first),
-                      "join: ranks ", first, " and ", r,
+  const int last = exchange.last_active();
+  if (last < 0) return exchange;
+  for (int r = 0; r < last; ++r) {
+    check<ValueError>(exchange.code(r) == 0 || exchange.code(r) == exchange.code(last),
+                      "join: ranks ", r, " and ", last,
                       " are not at the same point: each rank that has inputs left has to call "
                       "the same forward and backward passes, with the same JoinOptions");
   }
-  state_->last_active = first;
+  state_->last_active = last;
   if (state_->options.throw_on_early_termination && exchange.active() < exchange.size()) {
     const int own = state_->group.rank();
     check<Error>(exchange.code(own) != 0, "Rank ", own, " exhausted all inputs.");

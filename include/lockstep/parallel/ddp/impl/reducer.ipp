@@ -278,7 +278,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinExchange& exchange, bool joined,
     if (buckets_->bucket_of(i)) buckets_->resolve_substitute(i, usage_.used_anywhere(i));
   }
   end_pass(first, joined, missing_somewhere);
-  if (first && !find_unused_) rebuild(exchange.first_active());
+  if (first && !find_unused_) rebuild(join_ ? exchange.last_active() : 0);
 }
 
 LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
