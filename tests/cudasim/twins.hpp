@@ -12,6 +12,7 @@ inline const dim3 blockDim;
 inline const dim3 gridDim;
 
 #include <lockstep/backend/together_kernel.hpp>
+#include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/module/walk/reflect.hpp>
@@ -28,7 +29,8 @@ inline const dim3 gridDim;
 #include <vector>
 
 // What the simulated runtime must know of lockstep's kernels: each runs as its host twin, the same
-// functor over the same range, and touches what the functor's Views cover.
+// functor over the same range as one thread would, by fours where a GPU takes them, and touches
+// what the functor's Views cover.
 namespace cudasim::twins {
 
 namespace ls = lockstep;
@@ -62,15 +64,14 @@ std::function<void()> twin(void** arguments, std::vector<MemoryUse>& uses) {
   const std::size_t count = *static_cast<const std::size_t*>(arguments[0]);
   const F functor = *static_cast<const F*>(arguments[1]);
   add_uses(functor, uses);
-  return [count, functor] {
-    for (std::size_t i = 0; i < count; ++i) {
-      if constexpr (ls::cuda::RowFunctor<F>) {
-        functor(i, ls::cuda::Lanes{});
-      } else {
-        functor(i);
-      }
-    }
-  };
+  if constexpr (ls::cuda::RowFunctor<F>) {
+    return [count, functor] {
+      for (std::size_t i = 0; i < count; ++i) functor(i, ls::cuda::Lanes{});
+    };
+  } else {
+    const bool fours = *static_cast<const bool*>(arguments[2]);
+    return [count, functor, fours] { ls::cuda::run_thread(0, 1, count, functor, fours); };
+  }
 }
 
 template <class F>

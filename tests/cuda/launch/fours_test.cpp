@@ -2,21 +2,27 @@
 #include <cudasim/twins.hpp>
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/kernels/functors.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace lockstep::cuda {
 namespace fours_test {
@@ -30,6 +36,23 @@ struct Sum {
 struct Halved {
   LOCKSTEP_HD double operator()(double x) const { return x / 2; }
 };
+// Writes how many elements are taken at a time.
+struct AtATime {
+  View<float> out;
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = 1; }
+};
+
+}  // namespace fours_test
+
+template <>
+struct Fours<fours_test::AtATime> {
+  static bool fit(const fours_test::AtATime& kernel) { return has_fours(kernel.out); }
+  LOCKSTEP_HD static void run(const fours_test::AtATime& kernel, std::size_t i) {
+    write_four(kernel.out, i, Four<float>{{4, 4, 4, 4}});
+  }
+};
+
+namespace fours_test {
 
 template <class F>
 void run_all_threads(std::size_t threads, std::size_t count, const F& functor) {
@@ -141,6 +164,16 @@ TEST(Fours, OfFourBytesAtMost) {
   EXPECT_TRUE((HasFours<lockstep::detail::UnaryKernel<float, bool, OneMore>>));
   EXPECT_FALSE((HasFours<lockstep::detail::UnaryKernel<double, double, Halved>>));
   EXPECT_FALSE(HasFours<OneMore>);
+}
+
+// As tests of operations on simulated GPUs run them.
+TEST(Fours, SimulatedGpusTakeThem) {
+  fill_slots(Kernels<AtATime>{});
+  cudasim::twins::register_kernels(Kernels<AtATime>{});
+  const Tensor out = empty({7}, {.device = "cuda:0"});
+  const Stream stream = current_stream(out.device());
+  launch(stream, 7, AtATime{lockstep::detail::output<float>(out, stream)});
+  EXPECT_EQ(out.to("cpu").to_vector<float>(), (std::vector<float>{4, 4, 4, 4, 1, 1, 1}));
 }
 
 }  // namespace fours_test
