@@ -114,7 +114,7 @@ struct SumRowsKernel {
             [&](std::size_t j) {
               return Summands{to[j], from[j]};
             },
-            [&](std::size_t j, const Summands& at) { to[j] = at.sum + at.next; });
+            [&](std::size_t j, const Summands& both) { to[j] = both.sum + both.next; });
       }
     }
   }
