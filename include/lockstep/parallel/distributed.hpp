@@ -168,7 +168,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   //
   // A rank whose fn has returned takes part in the others' passes with zero gradients, and runs a
   // communication hook with them; its own gradients become the others' mean. Before each forward,
-  // the first rank that still runs gives all ranks its buffers; at the end, the first of those that
+  // the last rank that still runs gives all ranks its buffers; at the end, the last of those that
   // ran longest gives them its parameters and buffers. Without forward_sync_buffers each rank keeps
   // its own buffers. Optimiser state is not shared: broadcast it yourself if it matters.
   //
@@ -176,8 +176,8 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // itself. A forward that communicates by itself, as SyncBatchNorm's does, waits for ranks that
   // never come. Do not move the object within fn.
   //
-  // **Torch counterpart.** DistributedDataParallel.join, where the last rank's buffers count and a
-  // joined rank's gradients stay as they were.
+  // **Torch counterpart.** DistributedDataParallel.join, where a joined rank's gradients stay as
+  // they were.
   // **Example.** model.join([&] { for (const auto& batch : my_batches) step(model, batch); });
   template <std::invocable F>
   void join(F&& fn, const JoinOptions& options = {}) {
