@@ -47,8 +47,8 @@ namespace nn {
 // **Backward.** As lockstep::batch_norm, higher orders included.
 // **Threads and exceptions.** Copies share the group. Without one, it is the default group of the
 // thread that calls forward, and an Error if there is none. A ValueError within a replica of a
-// DataParallel, and on every rank if a channel has only one value in all of them. Otherwise as
-// BatchNorm2d and ProcessGroup.
+// DataParallel if there are several ranks, and on every rank if a channel has only one value in all
+// of them. Otherwise as BatchNorm2d and ProcessGroup.
 // **Example.** nn::SyncBatchNorm norm{64};
 struct SyncBatchNorm : detail::BatchNorm {
   explicit SyncBatchNorm(std::int64_t features, const BatchNormOptions& options = {},
