@@ -52,6 +52,15 @@ TEST(Activation, SiLU) {
   }
 }
 
+TEST(Activation, NeedsNoInitializerInAPlainStruct) {
+  struct Net {
+    nn::ReLU relu;
+    nn::LeakyReLU leaky_relu;
+    nn::GELU gelu;
+  };
+  EXPECT_EQ(Net{}.gelu.approximate, GeluApproximation::none);
+}
+
 TEST(Activation, HasNoParameters) {
   EXPECT_TRUE(parameters(nn::LeakyReLU{}).empty());
   EXPECT_TRUE(parameters(nn::SiLU{}).empty());

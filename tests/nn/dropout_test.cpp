@@ -37,6 +37,13 @@ TEST(Dropout, DropsInTrainingAlone) {
   EXPECT_TRUE(layer.training);
 }
 
+TEST(Dropout, NeedsNoInitializerInAPlainStruct) {
+  struct Net {
+    nn::Dropout drop;
+  };
+  EXPECT_EQ(Net{}.drop.p, 0.5);
+}
+
 TEST(Dropout, IsFoundWithinOtherModules) {
   struct Net {
     nn::Sequential<nn::Linear, nn::Dropout> layers{nn::Linear{2, 2}, nn::Dropout{0.25}};

@@ -50,8 +50,8 @@ using SiLU = detail::Activation<silu>;
 struct GELU : detail::NoMembers {
   GeluApproximation approximate = GeluApproximation::none;
 
-  explicit GELU(GeluApproximation approximation = GeluApproximation::none)
-      : approximate(approximation) {}
+  GELU() = default;
+  explicit GELU(GeluApproximation approximation) : approximate(approximation) {}
 
   Tensor forward(const Tensor& x) const { return lockstep::gelu(x, approximate); }
   Tensor operator()(const Tensor& x) const { return forward(x); }

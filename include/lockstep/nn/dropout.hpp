@@ -17,7 +17,8 @@ struct Dropout {
   double p;
   bool training = true;
 
-  explicit Dropout(double probability = 0.5) : p(probability) {
+  Dropout() : Dropout(0.5) {}
+  explicit Dropout(double probability) : p(probability) {
     detail::check_probability("Dropout", probability);
   }
 
