@@ -59,8 +59,8 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
 
 // Splits a call's positional and keyword arguments together, so both have the same number of parts.
 //
-// **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which splits the two separately and pads
-// the shorter.
+// **Torch counterpart.** torch.nn.parallel.scatter_gather.scatter_kwargs, which splits the two
+// separately and pads the shorter.
 // **Devices and streams.** **Backward.** As scatter.
 // **Threads and exceptions.** As scatter; paths start with `args` and `kwargs`.
 template <class... Args, class K>
