@@ -15,10 +15,10 @@ RETURNED = re.compile(r"\breturn (true|false);")
 NUMBER = re.compile(r"(?<=[(\[=?:+\-,] )[01](?=[;,)\] ])|(?<=[(\[])[01](?=[;,)\]])|(?<=return )[01](?=;)")
 STATEMENT = re.compile(r"^ *(?:[a-z_:][\w:]*(?:(?:\.|->|::)\w+|\([^;]*\)|\[[^\];]*\])*)\(.*\);$")
 DECLARES = re.compile(r"^ *(?:return|throw|delete|using|new|co_\w+|case|static_assert|goto)\b")
-# Lines that are no code to run, or are read by the compiler alone.
+# Lines that are no code to run, or are read by the compiler alone; and lambdas that could not refer to a constant.
 LEFT_ALONE = re.compile(
     r"^ *#|\btemplate\b|\brequires\b|\bconcept\b|static_assert|\boperator\b|\bconstexpr\b|\bnoexcept\("
-    r"|\.\.\. |\busing\b|\benum\b|\) = 0;|const = 0;|noexcept = 0;|LOCKSTEP_|\bcase\b|\basm\b|extern \"C\""
+    r"|\[\]\(.* k[A-Z]|\.\.\. |\busing\b|\benum\b|\) = 0;|const = 0;|noexcept = 0;|LOCKSTEP_|\bcase\b|\basm\b|extern \"C\""
 )
 BRACED = re.compile(r"\{[^}]*$|\{.*\}")
 
@@ -92,12 +92,12 @@ def sites_of_line(line, before):
 
 def sites_of(header, text):
     """The sites of a header, in order. One of two parts is a list of two."""
-    before, in_concept, open_braces = "", False, 0
+    before, in_requirement, open_braces = "", False, 0
     for number, line in enumerate(code_of(text).split("\n"), 1):
-        in_concept = in_concept or re.search(r"\bconcept\b", line)
-        if in_concept:
+        in_requirement = in_requirement or re.search(r"\bconcept\b|\brequires requires\b", line)
+        if in_requirement:
             open_braces += line.count("{") - line.count("}")
-            in_concept = open_braces > 0 or not line.rstrip().endswith(";")
+            in_requirement = open_braces > 0 or not line.rstrip().endswith((";", "}"))
             continue
         found = [Site(header, number, *place) for place in sites_of_line(line, before)]
         while found:
