@@ -8,7 +8,6 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -138,7 +137,7 @@ class BatchWorkers : lockstep::detail::NonCopyable {
         if (loaded) slot.batch.emplace(std::move(*loaded));
       });
       lock.lock();
-      if (!slot.batch) shared.end = std::min(shared.end, batch + 1);
+      if (!slot.batch) shared.end = 0;
       slot.ready = true;
       shared.loaded.notify_one();
     }
