@@ -106,7 +106,7 @@ LOCKSTEP_INLINE std::shared_ptr<const StatisticsSource> statistics_over_ranks(
     const Tensor& total = moments[2];
     const Axis axis(x.sizes(), 1);
     check_batch_count(static_cast<double>(axis.outer * axis.inner), total, "ranks", x);
-    const Tensor unbiased = moments[1] * (total / clamp(total - 1, 1));
+    const Tensor unbiased = moments[1] * (total / (total - 1));
     return BatchStatistics{moments[0], moments[1], unbiased, clamp(total, {}, 1)};
   };
   return std::make_shared<const StatisticsSource>(statistics);

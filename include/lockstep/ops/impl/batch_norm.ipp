@@ -60,7 +60,7 @@ inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, do
   const Tensor squares = sum_of_batch((own.var + square(own.mean - mean)) * count);
   const Tensor var = squares / divisor;
   const NoGradGuard guard;
-  return {mean, var, squares / clamp(values - 1, 1), clamp(values, {}, 1)};
+  return {mean, var, squares / (values - 1), clamp(values, {}, 1)};
 }
 
 // The running statistics in the form in which a kernel changes them: contiguous, on one device.
