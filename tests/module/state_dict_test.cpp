@@ -146,6 +146,8 @@ TEST(LoadStateDict, ModuleMayBeAMembersNameAmongOthers) {
   const Ambiguous both;
   const StateDict dict{{"module.module.weight", tensor({5.0F})}, {"weight", tensor({6.0F})}};
   EXPECT_NE(load_error(both, dict).find("unexpected: module.module.weight"), std::string::npos);
+  load_state_dict(both, {{"module.weight", tensor({5.0F})}, {"weight", tensor({6.0F})}});
+  EXPECT_EQ(values_of(both.module.weight), (std::vector<float>{5}));
 }
 
 TEST(LoadStateDict, KeepsThePrefixThatIsAMembersName) {

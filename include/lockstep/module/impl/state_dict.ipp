@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -60,7 +59,6 @@ class TargetNames {
  public:
   explicit TargetNames(const StateDict& targets) {
     for (const NamedTensor& target : targets) {
-      exact_.insert(target.name);
       const auto [known, added] = plain_.emplace(without_module_parts(target.name), target.name);
       if (!added) known->second = {};  // ambiguous: matches none
     }
@@ -68,13 +66,11 @@ class TargetNames {
 
   // The module's name that matches `name`; `name` itself if there is none.
   std::string_view find(std::string_view name) const {
-    if (exact_.contains(name)) return name;
     const auto found = plain_.find(without_module_parts(name));
     return found == plain_.end() || found->second.empty() ? name : found->second;
   }
 
  private:
-  std::set<std::string_view> exact_;
   std::map<std::string, std::string_view> plain_;
 };
 
