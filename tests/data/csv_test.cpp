@@ -6,6 +6,7 @@
 
 #include "data/files.hpp"
 #include "support/expect_error.hpp"
+#include "support/grouped_digits.hpp"
 
 #include <gtest/gtest.h>
 
@@ -136,6 +137,10 @@ TEST_F(Csv, NumbersAreReadExactlyAndInFull) {
   EXPECT_EQ(value("0.1"), 0.1);
   EXPECT_EQ(value("-1e-3"), -1e-3);
   EXPECT_EQ(value("1e-400"), 0.0);
+  {
+    const lockstep::testing::GroupedDigits locale('.');
+    EXPECT_EQ(value("1.0e-400"), 0.0);
+  }
   EXPECT_EQ(value("5e-324"), std::numeric_limits<double>::denorm_min());
   EXPECT_EQ(value("-inf"), -std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(value("nan")));
@@ -240,7 +245,8 @@ TEST_F(Csv, ATruncatedPackedFileIsAnError) {
   EXPECT_EQ(read_csv(path_).size(), 20000);
   for (const std::size_t size : {bytes.size() / 2, bytes.size() - 3}) {
     write_file(path_, bytes.substr(0, size));
-    EXPECT_TRUE(throws<DataError>([&] { read_csv(path_); }, "data.csv: truncated: "));
+    EXPECT_TRUE(throws<DataError>([&] { read_csv(path_); },
+                                  "data.csv: truncated: ", " of the unpacked stream ("));
   }
 }
 

@@ -73,6 +73,8 @@ TEST(Idx, ReadsArraysWithoutElementsAndWithoutDimensions) {
   EXPECT_EQ(read_idx(directory / "empty").numel(), 0);
   write_file(directory / "scalar", idx_header(8, {}) + "\7");
   EXPECT_EQ(read_idx(directory / "scalar").sizes(), Shape{});
+  write_file(directory / "most", idx_header(8, {1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(read_idx(directory / "most").sizes(), (Shape{1, 1, 1, 1, 1, 1, 1, 0}));
 }
 
 TEST(Idx, SaysWhatIsNotAnIdxFile) {

@@ -129,6 +129,8 @@ TEST(Npy, WritesWhatNumpyWrites) {
   EXPECT_EQ(written(lockstep::tensor({BFloat16(1.5F)})), npy(literal("<V2", "(1,)"), "\xc0?"));
   EXPECT_EQ(written(lockstep::empty({0, 4}, {.dtype = Dtype::u8})),
             npy(literal("|u1", "(0, 4)"), ""));
+  EXPECT_EQ(written(lockstep::empty({1000000, 0, 10, 10, 10, 10, 10, 10})),
+            npy(literal("<f4", "(1000000, 0, 10, 10, 10, 10, 10, 10)"), ""));
   // A header of more than one block, and one that fills a block to the last byte.
   for (const Shape& shape : {Shape{1, 1, 1, 1, 1, 1, 1, 1}, Shape{1, 100000, 1, 1, 0, 10000000}}) {
     const std::string bytes = written(lockstep::empty(shape));
@@ -185,6 +187,7 @@ TEST(Npy, WhatIsNoWholeNpyFileIsAnError) {
   EXPECT_TRUE(header("{'descr' '<f4'", "has no ':' at character 9"));
   EXPECT_TRUE(header("{'size': 3}", "has the key 'size'"));
   EXPECT_TRUE(header("{'descr': '<f4'}", "lacks one of the keys"));
+  EXPECT_TRUE(header("{'fortran_order': False, 'shape': ()}", "lacks one of the keys"));
   EXPECT_TRUE(header("{'descr': '<f4' 'shape'", "has no '}' at character 16"));
   EXPECT_TRUE(header("{'fortran_order': 0}", "has neither True nor False at character 18"));
   EXPECT_TRUE(header(literal("<f4", "(2)") + "}", "goes on after the closing brace"));
