@@ -207,7 +207,8 @@ TEST(DataLoaderWorkers, AnErrorNamesTheSampleThatItComesFrom) {
 
 TEST(DataLoaderWorkers, AnErrorOfAWholeBatchNamesItsSamples) {
   struct Batches {
-    std::int64_t size() const { return 4; }
+    std::int64_t count = 4;
+    std::int64_t size() const { return count; }
     Tensor get_batch(std::span<const std::int64_t>) const {
       throw lockstep::DataError("no such pictures");
     }
@@ -224,6 +225,12 @@ TEST(DataLoaderWorkers, AnErrorOfAWholeBatchNamesItsSamples) {
     EXPECT_EQ(lockstep::testing::message_of<lockstep::DataError>([&] { (void)collated.begin(); }),
               "no batch; the batch is of the dataset's samples 0 1");
   }
+  const auto names_of = [](std::int64_t count) {
+    DataLoader loader{Batches{count}, {.batch_size = count}};
+    return lockstep::testing::message_of<lockstep::DataError>([&] { (void)loader.begin(); });
+  };
+  EXPECT_TRUE(names_of(20).ends_with(" 18 19"));
+  EXPECT_TRUE(names_of(21).ends_with(" 18 19 ..."));
 }
 
 TEST(DataLoaderWorkers, APassIsOverAfterAnException) {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <utility>
 #include <vector>
 
 // What prefetch allocates.
@@ -38,13 +39,14 @@ TEST(PrefetchMemory, NoMoreIsReservedThanTheLoaderHas) {
   constexpr std::int64_t kBytes = 100 * 4096 * 4;
   const TensorDataset samples{zeros({10 * 100, 4096})};
   const std::vector<Device> devices = first_devices(1);
-  for (const std::int64_t workers : {0, 3}) {
+  using Counts = std::pair<std::int64_t, std::int64_t>;
+  for (const auto& [workers, ahead] : {Counts(0, 1'000'000), Counts(3, 1'000'000), Counts(3, 30)}) {
     empty_cache(Device());
     empty_cache(devices[0]);
     const std::size_t host = memory_stats(Device()).reserved_bytes;
     const std::size_t device = memory_stats(devices[0]).reserved_bytes;
     DataLoader loader{samples,
-                      {.batch_size = 100, .num_workers = workers, .prefetch_factor = 1'000'000}};
+                      {.batch_size = 100, .num_workers = workers, .prefetch_factor = ahead}};
     for (const auto& batch : prefetch(loader, devices, {.depth = 1'000'000'000'000})) (void)batch;
     EXPECT_LE(memory_stats(Device()).reserved_bytes - host, 40 * kBytes);
     EXPECT_LE(memory_stats(devices[0]).reserved_bytes - device, 40 * kBytes);
