@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "module/layers.hpp"
+#include "support/warnings.hpp"
 
 namespace lockstep {
 namespace parameters_test {
@@ -104,8 +105,10 @@ TEST(Train, SetsEveryTrainingMember) {
 TEST(ZeroGrad, DropsAllGradients) {
   const Net net;
   for (const Parameter& parameter : parameters(net)) parameter.set_grad(ones_like(parameter));
+  const testing::CaughtWarnings warnings;
   zero_grad(net);
   for (const Parameter& parameter : parameters(net)) EXPECT_FALSE(parameter.grad().defined());
+  EXPECT_EQ(warnings.count(), 0);
 }
 
 TEST(To, MovesEverythingInPlace) {

@@ -282,6 +282,10 @@ TEST(Walk, APointerToABaseClassOfItsObjectIsAnError) {
   expect_named([&] { (void)named_parameters(layers); });
   expect_named([&] { (void)parameters(layers); });
   expect_named([&] { (void)clone(layers); });
+  expect_named([&] { detail::walk_module(layers, detail::UnsharingVisitor()); });
+  std::vector<std::unique_ptr<Layer>> owned(2);
+  owned[1] = std::make_unique<WiderLayer>();
+  expect_named([&] { (void)parameters(owned); });
 }
 
 TEST(Walk, NodesAreConstWhereAnOwnerIs) {
