@@ -203,6 +203,11 @@ TEST(ParameterGroups, WhatCannotBeAddedChangesNothing) {
                                  "the list of parameters is empty"));
   EXPECT_TRUE(throws<ValueError>(
       [&] {
+        optim::SGD{{{.params = {fresh}, .lr = 1}}, {.lr = -1}};
+      },
+      "SGD: expected lr to be"));
+  EXPECT_TRUE(throws<ValueError>(
+      [&] {
         optim::Adam{{{.params = {fresh, Tensor()}}, {.params = parameters(net)}}};
       },
       "Adam: parameter 1 of group 0 is undefined"));

@@ -91,6 +91,7 @@ TEST(SequentialLR, RefusesMilestonesThatDoNotRise) {
       },
       "2 schedules and 0 milestones"));
   EXPECT_TRUE(throws<ValueError>([&] { optim::SequentialLR({step, step}, {0}); }, "milestone 0"));
+  EXPECT_NO_THROW(optim::SequentialLR({step, step}, {1}));
   EXPECT_TRUE(throws<ValueError>(
       [&] {
         optim::SequentialLR({step, step, step}, {3, 3});
@@ -219,6 +220,7 @@ TEST(LRScheduler, GoesOnFromARateThatIsSetByHand) {
     }
   };
   expect(optim::StepLR{.step_size = 2, .gamma = 0.5}, {2, 2, 1, 0.3, 0.15, 0.15, 0.075});
+  expect(optim::StepLR{.step_size = 3, .gamma = 0.5}, {2, 2, 2, 0.15, 0.15, 0.15, 0.075});
   expect(optim::CosineAnnealingLR{.T_max = 4, .eta_min = 0.1},
          {2, 1.72175144213, 1.05, 0.158578643763, 0.1, 0.378248557873, 1.05});
   expect(optim::LinearLR{.start_factor = 0.5, .total_iters = 4}, {1, 1.25, 1.5, 0.35, 0.4, 0.4});

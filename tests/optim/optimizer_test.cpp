@@ -214,6 +214,7 @@ TEST(Optimizer, IsMovedAndNotCopied) {
   EXPECT_TRUE(refuses([&] { sgd.load_state_dict({}); }));
   EXPECT_TRUE(refuses([&] { (void)sgd.lr(); }));
   EXPECT_TRUE(refuses([&] { sgd.set_lr(2); }));
+  EXPECT_TRUE(refuses([&] { sgd.add_param_group({.params = {parameter}}); }));
 }
 
 TEST(Optimizer, StaysValidWhenTheModuleIsMoved) {

@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep {
@@ -61,6 +62,21 @@ TEST(OutOfMemoryWalk, AFirstStepOfAnOptimizer) {
       "SGD", optim::SGDOptions{.lr = 0.5, .momentum = 0.5, .dampening = 0.5}, dense);
   walk_first_steps<optim::Adam>("Adam", optim::AdamOptions{.lr = 0.5}, dense);
   walk_first_steps<optim::SparseAdam>("SparseAdam", optim::SparseAdamOptions{.lr = 0.5}, sparse);
+}
+
+TEST(OutOfMemoryWalk, AGroupThatFindsNoMemoryIsNotAdded) {
+  walk_places("add_param_group", "memory", 1, &OutOfMemory::has_struck, [](Place place) {
+    optim::SGD sgd{{Parameter(ones({1}))}, {.lr = 1}};
+    const std::size_t entries = sgd.state_dict().size();
+    const optim::SGDGroup group{.params = {Parameter(ones({1})), Parameter(ones({1}))}};
+    if (fails_at(place, [&] { sgd.add_param_group(group); })) {
+      EXPECT_EQ(sgd.group_count(), 1U);
+      EXPECT_EQ(sgd.parameters().size(), 1U);
+      EXPECT_EQ(sgd.state_dict().size(), entries);
+      sgd.add_param_group(group);
+    }
+    EXPECT_EQ(sgd.state_dict().size(), 2 * entries);
+  });
 }
 
 }  // namespace optim_out_of_memory_walk_test

@@ -95,6 +95,9 @@ TEST(OwnOptimizer, HasGroupsAndAStateDict) {
   resumed.load_state_dict(ball.state_dict());
   EXPECT_EQ(resumed.lr(1), 0.25);
   step_both(resumed);
+  b.set_data(make_parameter({3, 4}).detach());
+  give_gradient(b, {2, 2});
+  EXPECT_TRUE(throws<ls::ShapeError>([&] { resumed.step(); }, "HeavyBall", "had shape [1]"));
   resumed.options(1).friction = -1;
   EXPECT_TRUE(throws<ls::ValueError>([&] { resumed.step(); }, "HeavyBall", "friction"));
 }

@@ -301,6 +301,8 @@ TEST(SparseAdam, RefusesDenseGradientsAndBadSettings) {
   EXPECT_TRUE(throws<ValueError>(make({.lr = -1}), "SparseAdam: expected lr"));
   EXPECT_TRUE(throws<ValueError>(make({.betas = {1, 0.9}}), "expected betas below 1"));
   EXPECT_TRUE(throws<ValueError>(make({.eps = -1}), "SparseAdam: expected eps"));
+  adam.options().eps = -1;
+  EXPECT_TRUE(throws<ValueError>([&] { adam.step(); }, "SparseAdam: expected eps"));
 }
 
 TEST(OptimizerSparse, ZeroGradForgetsOrListsNoRows) {

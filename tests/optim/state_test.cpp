@@ -93,7 +93,7 @@ TEST(OptimizerState, TrainingGoesOnWithTheSameBits) {
 }
 
 TEST(OptimizerState, IsListedUnderTorchsNames) {
-  optim::SGD sgd{two_parameters(), {.momentum = 0.9}};
+  optim::SGD sgd{two_parameters(), {.momentum = 0.5}};
   const Names settings{"param_groups.0.params",       "param_groups.0.lr",
                        "param_groups.0.momentum",     "param_groups.0.dampening",
                        "param_groups.0.weight_decay", "param_groups.0.nesterov"};
@@ -103,6 +103,9 @@ TEST(OptimizerState, IsListedUnderTorchsNames) {
   Names with_state = settings;
   with_state.push_back("state.1.momentum_buffer");
   EXPECT_EQ(names_of(sgd.state_dict()), with_state);
+  const Tensor velocity = sgd.state_dict().back().tensor;
+  sgd.step();
+  EXPECT_EQ(values_of(velocity), Values{1.5}) << "the optimiser's own, which a step changes";
 
   optim::Adam adam{two_parameters(), {.lr = 0.25}};
   give_gradient(adam.parameters()[0], {1, 1});
@@ -141,7 +144,7 @@ TEST(OptimizerState, ReportsAllThatDoesNotFitAtOnceAndLoadsNothing) {
   set(dict, "param_groups.0.params", arange(3));
   set(dict, "state.0.exp_avg", zeros({5}));
   set(dict, "state.0.exp_avg_sq", Tensor());
-  set(dict, "state.0.step", scalar_tensor(INT64_MAX));
+  set(dict, "state.0.step", scalar_tensor(std::int64_t{1} << 53));
   set(dict, "state.1.step", scalar_tensor(std::int64_t{-1}));
   std::erase_if(dict, [](const auto& entry) { return entry.name == "state.1.exp_avg"; });
   dict.push_back({"state.2.exp_avg", zeros({1})});
