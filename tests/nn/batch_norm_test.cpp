@@ -151,6 +151,9 @@ TEST(BatchNorm2d, RefusesBadArguments) {
               nn::BatchNorm1d{2, {.momentum = 1.5}};
             }),
             "BatchNorm1d: expected a momentum from 0 to 1, got 1.5");
+  for (const double momentum : {0, 1}) {
+    EXPECT_NO_THROW((nn::BatchNorm1d{2, {.momentum = momentum}}));
+  }
   EXPECT_THROW((nn::BatchNorm1d{2, {.eps = -1}}), ValueError);
   EXPECT_THROW((nn::BatchNorm1d{2, {.dtype = Dtype::i64}}), DtypeError);
 }

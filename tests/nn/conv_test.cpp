@@ -110,9 +110,11 @@ TEST(Conv2d, NamesBothShapesThatDoNotFit) {
 }
 
 TEST(Conv2d, RefusesBadArguments) {
-  EXPECT_THROW((nn::Conv2d{0, 8, 5}), ValueError);
+  EXPECT_EQ(message_of<ValueError>([] {
+              nn::Conv2d{0, 8, 5};
+            }),
+            "Conv2d: expected in_channels to be at least 1, got 0");
   EXPECT_THROW((nn::Conv2d{3, 0, 5}), ValueError);
-  EXPECT_THROW((nn::Conv2d{3, 8, {5, 0}}), ValueError);
   EXPECT_THROW((nn::Conv2d{3, 8, 5, {.stride = 0}}), ValueError);
   EXPECT_THROW((nn::Conv2d{3, 8, 5, {.padding = {0, -1}}}), ValueError);
   EXPECT_THROW((nn::Conv2d{3, 8, 5, {.dilation = {0, 1}}}), ValueError);
@@ -128,6 +130,10 @@ TEST(Conv2d, RefusesBadArguments) {
               nn::Conv2d{3, 8, {5, 0}};
             }),
             "Conv2d: expected a kernel of at least 1, got [5, 0]");
+  EXPECT_EQ(message_of<ValueError>([] {
+              nn::Conv2d{3, 8, {0, 5}};
+            }),
+            "Conv2d: expected a kernel of at least 1, got [0, 5]");
 }
 
 }  // namespace conv_test

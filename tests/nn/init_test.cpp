@@ -147,6 +147,7 @@ TEST_F(Init, Xavier) {
   expect_uniform(init::xavier_uniform_(weight), -std::sqrt(6.0 / 150), std::sqrt(6.0 / 150));
   expect_uniform(init::xavier_uniform_(weight, 2), -2 * std::sqrt(6.0 / 150),
                  2 * std::sqrt(6.0 / 150));
+  expect_normal(init::xavier_normal_(weight), 0, std::sqrt(2.0 / 150));
   expect_normal(init::xavier_normal_(weight, 0.5), 0, 0.5 * std::sqrt(2.0 / 150));
 }
 

@@ -180,6 +180,8 @@ TEST(MultiheadAttention, SaysWhatDoesNotFit) {
             }).find("embed_dim 6 to be a multiple of num_heads 4"),
             std::string::npos);
   EXPECT_THROW(nn::MultiheadAttention(4, 0), ValueError);
+  EXPECT_EQ(message_of<ValueError>([] { nn::MultiheadAttention(0, 4); }),
+            "MultiheadAttention: expected embed_dim to be at least 1, got 0");
   EXPECT_THROW(nn::MultiheadAttention(4, 2, {.dropout = 1.5}), ValueError);
   const nn::MultiheadAttention attention{4, 2};
   const Tensor x = ones({3, 2, 4});
@@ -194,6 +196,9 @@ TEST(MultiheadAttention, SaysWhatDoesNotFit) {
   const Tensor four = ones({1, 3, 2, 4});
   EXPECT_NE(message(four, four, four).find("[length, batch, 4]"), std::string::npos);
   EXPECT_NE(message(x, x, x, {.attn_mask = ones({2, 3})}).find("attn_mask of shape [3, 3] or"),
+            std::string::npos);
+  const Tensor three = ones({3, 3, 4});
+  EXPECT_NE(message(three, three, three, {.attn_mask = ones({5, 3, 3})}).find("or [6, 3, 3], got"),
             std::string::npos);
   EXPECT_NE(message(x, x, x, {.key_padding_mask = ones({3, 2})}).find("of shape [2, 3]"),
             std::string::npos);

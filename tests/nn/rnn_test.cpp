@@ -157,6 +157,8 @@ TEST(RecurrentLayers, DropFeaturesBetweenLayersInTraining) {
 
 TEST(RecurrentLayers, WarnOfDropoutThatHasNoPlace) {
   const testing::CaughtWarnings warnings;
+  const nn::GRU plain{2, 3};
+  EXPECT_EQ(warnings.count(), 0);
   const nn::GRU gru{2, 3, {.dropout = 0.5}};
   EXPECT_EQ(warnings.count("GRU: dropout option adds dropout after all but last recurrent layer"),
             1);
@@ -192,7 +194,10 @@ TEST(RecurrentLayers, RefuseBadArguments) {
               nn::LSTM{0, 3};
             }),
             "LSTM: expected input_size to be at least 1, got 0");
-  EXPECT_THROW((nn::GRU{2, 0}), ValueError);
+  EXPECT_EQ(message_of<ValueError>([] {
+              nn::GRU{2, 0};
+            }),
+            "GRU: expected hidden_size to be at least 1, got 0");
   EXPECT_THROW((nn::LSTM{2, std::int64_t{1} << 62}), ValueError);
   EXPECT_THROW((nn::GRU{2, 3, {.num_layers = 0}}), ValueError);
   EXPECT_THROW((nn::GRU{2, 3, {.num_layers = INT64_MAX, .bidirectional = true}}), ValueError);
@@ -217,7 +222,10 @@ TEST(RecurrentLayers, RefuseInputsAndStatesThatDoNotFit) {
               lstm(zeros({5, 4, 3}));
             }),
             "LSTM: expected an input of shape [length, batch, 2] or [length, 2], got [5, 4, 3]");
-  EXPECT_THROW(lstm(zeros({1, 5, 4, 2})), ShapeError);
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              lstm(zeros({1, 5, 4, 2}));
+            }),
+            "LSTM: expected an input of shape [length, batch, 2] or [length, 2], got [1, 5, 4, 2]");
   EXPECT_EQ(message_of<ShapeError>([&] {
               lstm(zeros({0, 4, 2}));
             }),
