@@ -19,7 +19,8 @@ TEST(Print, NumbersInBrackets) {
   EXPECT_EQ(detail::str(Tensor()), "tensor(undefined)");
   EXPECT_EQ(detail::str(scalar_tensor(3.0F)), "tensor(3.)");
   EXPECT_EQ(detail::str(arange(4).reshape({2, 2})), "tensor([[0, 1],\n        [2, 3]])");
-  EXPECT_EQ(detail::str(arange(4).reshape({2, 1, 2})), "tensor([[[0, 1]],\n\n        [[2, 3]]])");
+  EXPECT_EQ(detail::str(arange(8).reshape({2, 2, 2})),
+            "tensor([[[0, 1],\n         [2, 3]],\n\n        [[4, 5],\n         [6, 7]]])");
   EXPECT_EQ(detail::str(arange(4).reshape({2, 2}).t()), "tensor([[0, 2],\n        [1, 3]])");
   EXPECT_EQ(detail::str(tensor({true, false})), "tensor([ true, false])");
 }
@@ -32,7 +33,10 @@ TEST(Print, RealNumbersShareOneFormat) {
   EXPECT_EQ(detail::str(tensor({1000.0F, -0.0012F})), "tensor([ 1.0000e+03, -1.2000e-03])");
   EXPECT_EQ(detail::str(tensor({1.0F, 2000.0F, 0.0F})),
             "tensor([1.0000e+00, 2.0000e+03, 0.0000e+00])");
-  EXPECT_EQ(detail::str(tensor({2.0F, 1000.0F})), "tensor([   2., 1000.])");
+  EXPECT_EQ(detail::str(tensor({1.0F, 1000.0F})), "tensor([   1., 1000.])");
+  EXPECT_EQ(detail::str(tensor({0.0F, 1e8F})), "tensor([        0., 100000000.])");
+  EXPECT_EQ(detail::str(tensor({1e-4})), "tensor([0.0001], dtype=f64)");
+  EXPECT_EQ(detail::str(tensor({1e-5F})), "tensor([1.0000e-05])");
   EXPECT_EQ(detail::str(tensor({std::nanf(""), -HUGE_VALF, 1.0F})), "tensor([ nan, -inf,   1.])");
 }
 

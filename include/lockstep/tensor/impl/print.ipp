@@ -91,7 +91,7 @@ class TensorPrinter {
     const double size = std::abs(value);
     if (measuring_) {
       whole_ = whole_ && value == std::trunc(value);
-      scientific_ = scientific_ || size >= 1e8 || (size > 0 && size < 1e-4);
+      scientific_ = scientific_ || size > 1e8 || (size > 0 && size < 1e-4);
       if (size > 0) smallest_ = std::min(smallest_, size);
       largest_ = std::max(largest_, size);
       least_ = std::min(least_, value);
