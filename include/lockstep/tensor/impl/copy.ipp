@@ -24,7 +24,6 @@ LOCKSTEP_INLINE std::size_t extent(const Tensor& tensor) {
 }
 
 LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream) {
-  if (src.numel() == 0) return;
   dispatch_moved(src.dtype(), [&]<class T>(T) {
     StridedCopyKernel<T> kernel{input<T>(src), output<T>(dst, stream),
                                 make_walk<2>(src.sizes(), {src.strides(), dst.strides()})};
