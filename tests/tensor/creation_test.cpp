@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,8 @@ TEST(Creation, FillsEveryDtype) {
     EXPECT_EQ(x.to(Dtype::f64).to_vector<double>(), (std::vector<double>{1, 1, 1})) << dtype;
   }
   EXPECT_EQ(full({2}, -2.5).to_vector<float>(), (std::vector<float>{-2.5, -2.5}));
+  constexpr float kMost = std::numeric_limits<float>::max();
+  EXPECT_EQ(full({1}, kMost).to_vector<float>(), std::vector<float>{kMost});
   EXPECT_EQ(zeros({}).item(), 0);
   EXPECT_EQ(zeros({0, 5}).numel(), 0);
   EXPECT_TRUE(ones({1}, {.requires_grad = true}).requires_grad());
@@ -73,6 +76,7 @@ TEST(Creation, Arange) {
   EXPECT_EQ(arange(3, {.dtype = Dtype::f32, .device = "cpu:1"}).to_vector<float>(),
             (std::vector<float>{0, 1, 2}));
   EXPECT_EQ(arange(0).numel(), 0);
+  EXPECT_EQ(arange(0, {.dtype = Dtype::u8}).numel(), 0);
   EXPECT_THROW((void)arange(-1), ValueError);
   EXPECT_EQ(arange(256, Dtype::u8).to_vector<std::uint8_t>().back(), 255);
   EXPECT_TRUE(throws<DtypeError>([] { (void)arange(257, Dtype::u8); }, "arange", "256", "u8"));

@@ -228,6 +228,11 @@ TEST(FromDlpack, ReadsOffsetsStridesAndPageLockedMemory) {
   foreign.tensor().shape = nullptr;
   foreign.tensor().ndim = 0;
   EXPECT_EQ(from_dlpack(&foreign.managed).item(), 2);
+  std::array<std::int64_t, 8> most{1, 1, 1, 1, 1, 1, 1, 1};
+  foreign.tensor().shape = most.data();
+  foreign.tensor().strides = nullptr;
+  foreign.tensor().ndim = 8;
+  EXPECT_EQ(from_dlpack(&foreign.managed).dim(), 8U);
 }
 
 TEST(FromDlpack, CopiesWhereItMustOrIsAskedTo) {

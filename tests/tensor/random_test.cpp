@@ -127,6 +127,7 @@ TEST(Random, IntegersAreUniformAsWell) {
   for (const auto& [x, count] : counts) EXPECT_NEAR(count, 2000, 250) << x;
   EXPECT_THROW((void)drawn(0.2, 0.8), ValueError);
   EXPECT_THROW((void)drawn(0.5, 0.5), ValueError);
+  EXPECT_THROW((void)drawn(0.5, 1), ValueError);
 }
 
 // Eighths of the range, and the remainders by 8, are as likely.
@@ -172,6 +173,7 @@ TEST(Random, WideRangesAreDrawnFromWhole) {
 TEST(Random, BoundsAreFiniteAndInOrder) {
   EXPECT_THROW((void)rand({2}, {}, 1, 0), ValueError);
   EXPECT_THROW((void)rand({2}, {}, 0, std::numeric_limits<double>::infinity()), ValueError);
+  EXPECT_THROW((void)rand({2}, {.dtype = Dtype::f64}, -1e308, 1e308), ValueError);
   EXPECT_EQ(rand({2}, {}, 3, 3).to_vector<float>(), (std::vector<float>{3, 3}));
 }
 
