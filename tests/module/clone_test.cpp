@@ -279,5 +279,14 @@ TEST(Clone, OfAStateDictDoesNotFollowTraining) {
   EXPECT_EQ(values_of(net.plain.bias), Floats{3});
 }
 
+TEST(Clone, OfAStateDictKeepsWhatASparseTensorLists) {
+  const Tensor rows = from_values<std::int64_t>({3, 1, 3}, {1, 3});
+  const Tensor twice = sparse_coo_tensor(rows, ones({3, 1}), {4, 1});
+  const StateDict copy = clone({{"twice", twice}, {"once", twice.coalesce()}});
+  EXPECT_FALSE(copy[0].tensor.is_coalesced());
+  EXPECT_TRUE(copy[1].tensor.is_coalesced());
+  EXPECT_EQ(values_of(copy[1].tensor.to_dense()), (Floats{0, 1, 0, 2}));
+}
+
 }  // namespace clone_test
 }  // namespace lockstep

@@ -38,11 +38,12 @@ TEST(Scalar, KeepsIntegersAsSuchAndAllElseAsADouble) {
   const auto is_whole = [](Scalar number) {
     return number.visit([](auto value) { return std::is_integral_v<decltype(value)>; });
   };
-  EXPECT_TRUE(is_whole(kOdd) && is_whole(3U) && is_whole(true) && is_whole(kLeast));
+  EXPECT_TRUE(is_whole(kOdd) && is_whole(0) && is_whole(3U) && is_whole(true) && is_whole(kLeast));
   EXPECT_FALSE(is_whole(3.0) || is_whole(2.5F) || is_whole(~std::uint64_t{0}));
   EXPECT_EQ(Scalar(~std::uint64_t{0}), 0x1p64);
   EXPECT_EQ(Scalar(3), 3.0);
   EXPECT_FALSE(Scalar(kOdd) == kOdd - 1);
+  EXPECT_TRUE(is_whole(-Scalar(kOdd)));
   EXPECT_EQ(-Scalar(kOdd), -kOdd);
   EXPECT_EQ(-Scalar(kLeast), 0x1p63);
   EXPECT_TRUE(std::signbit((-Scalar(0)).as<double>()));
