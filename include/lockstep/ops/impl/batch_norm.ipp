@@ -91,7 +91,6 @@ class MovingStatistics {
   void finish() const {
     put_back(of_.mean, mean_);
     put_back(of_.var, var_);
-    put_back(of_.batches, batches_);
     if (of_.batches.defined() && !batches_.defined()) {
       of_.batches.add_(ones({}, of_.batches.options()));
     }
