@@ -99,8 +99,9 @@ double weighted(const F& function, const std::vector<Tensor>& x,
 // otherwise says which element of which input is off most.
 //
 // All outputs are weighted with fixed numbers and summed, and the gradient of that sum is checked;
-// the outputs' gradients are also passed scattered in memory, and twice, for the same bits. Inputs
-// that do not require grad, labels for instance, are passed as they are. Stay away from kinks.
+// the outputs' gradients are also passed scattered in memory, and twice, for the same bits, and
+// each gradient is also asked for alone. Inputs that do not require grad, labels for instance, are
+// passed as they are. Stay away from kinks.
 //
 // **Torch counterpart.** torch.autograd.gradcheck with fast_mode.
 template <class F>
@@ -144,6 +145,22 @@ template <class F>
   std::vector<Tensor> gaps;
   for (const Tensor& tensor : root_weights) gaps.push_back(detail::scattered(tensor));
   const std::vector<Tensor> third = gradients(gaps);
+  const auto alone = [&](std::size_t i) -> Tensor {
+    std::vector<Tensor> at = x;
+    for (const std::size_t number : numbers) {
+      if (number != numbers[i]) at[number] = x[number].detach();
+    }
+    const std::vector<Tensor> outputs = detail::call(function, at);
+    std::vector<Tensor> some;
+    std::vector<Tensor> weights;
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      if (!outputs[k].requires_grad()) continue;
+      some.push_back(outputs[k]);
+      weights.push_back(output_weights[k]);
+    }
+    if (some.empty()) return {};
+    return autograd::grad(some, {wanted[i]}, weights, false, false, true)[0];
+  };
 
   double worst = 0;
   ::testing::AssertionResult failure = ::testing::AssertionFailure();
@@ -163,8 +180,19 @@ template <class F>
                << "the gradient of input " << numbers[i] << " differs from run to run";
       }
     }
-    const std::vector<double> from_gaps =
-        third[i].defined() ? third[i].to_vector<double>() : std::vector<double>(values.size(), 0.0);
+    const auto values_or_zeros = [&values](const Tensor& gradient) {
+      return gradient.defined() ? gradient.to_vector<double>()
+                                : std::vector<double>(values.size(), 0.0);
+    };
+    struct Way {
+      std::vector<double> gradient;
+      const char* what;
+    };
+    const Way ways[] = {
+        {analytic, ""},
+        {values_or_zeros(third[i]), ", where the output's gradient is not contiguous"},
+        {values_or_zeros(alone(i)), ", where no other is wanted"},
+    };
     for (std::size_t e = 0; e < values.size(); ++e) {
       std::vector<double> moved = values;
       std::vector<Tensor> at = x;
@@ -178,8 +206,8 @@ template <class F>
       at[numbers[i]] = detail::leaf(moved, wanted[i], false);
       const double lower = detail::weighted(function, at, output_weights);
       const double numeric = (upper - lower) / (above - below);
-      for (const bool gaps_given : {false, true}) {
-        const double found = gaps_given ? from_gaps[e] : analytic[e];
+      for (const Way& way : ways) {
+        const double found = way.gradient[e];
         const double allowed = options.atol + options.rtol * std::abs(numeric);
         const double excess = std::abs(found - numeric) / allowed;
         if (std::isnan(excess) || excess > std::max(worst, 1.0)) {
@@ -187,8 +215,7 @@ template <class F>
           failure = ::testing::AssertionFailure()
                     << "input " << numbers[i] << " of shape " << wanted[i].sizes() << ", element "
                     << e << ": the gradient is " << found << ", finite differences give " << numeric
-                    << " (" << excess << " times the tolerance"
-                    << (gaps_given ? ", where the output's gradient is not contiguous)" : ")");
+                    << " (" << excess << " times the tolerance" << way.what << ')';
         }
       }
     }
@@ -197,7 +224,8 @@ template <class F>
 }
 
 // Checks the second derivatives: gradcheck of the gradient, as a function of the inputs and of the
-// gradient that backward starts from.
+// gradient that backward starts from. The gradient also has to be the same whether it is recorded
+// or not.
 //
 // **Torch counterpart.** torch.autograd.gradgradcheck.
 template <class F>
@@ -211,7 +239,7 @@ template <class F>
     all.push_back(detail::weights(tensor, all.size()).requires_grad_());
   }
   const std::size_t count = inputs.size();
-  const auto gradient = [&, count](const std::vector<Tensor>& x) {
+  const auto gradient = [&, count](const std::vector<Tensor>& x, bool recorded = true) {
     // Finite differences are taken without recording, but the gradient itself needs a graph.
     const GradModeGuard guard(true);
     std::vector<Tensor> own(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(count));
@@ -227,12 +255,25 @@ template <class F>
       if (differentiable[k]) roots.push_back(y[k]);
     }
     const std::vector<Tensor> given(x.begin() + static_cast<std::ptrdiff_t>(count), x.end());
-    std::vector<Tensor> grads = autograd::grad(roots, wanted, given, true, true, true);
+    std::vector<Tensor> grads = autograd::grad(roots, wanted, given, true, recorded, true);
     for (std::size_t i = 0; i < grads.size(); ++i) {
       if (!grads[i].defined()) grads[i] = zeros_like(wanted[i]);
     }
     return grads;
   };
+  const std::vector<Tensor> recorded = gradient(all);
+  const std::vector<Tensor> plain = gradient(all, false);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const std::vector<double> values = recorded[i].to_vector<double>();
+    const std::vector<double> expected = plain[i].to_vector<double>();
+    for (std::size_t e = 0; e < expected.size(); ++e) {
+      const double allowed = options.atol + options.rtol * std::abs(expected[e]);
+      if (std::abs(values[e] - expected[e]) <= allowed) continue;
+      return ::testing::AssertionFailure()
+             << "gradient " << i << ", of shape " << plain[i].sizes() << ", element " << e << ": "
+             << values[e] << " if it is recorded, else " << expected[e];
+    }
+  }
   return gradcheck(gradient, all, options);
 }
 
