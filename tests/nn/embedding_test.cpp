@@ -55,6 +55,15 @@ TEST(Embedding, ThePaddingsRowIsZerosAndStaysSo) {
   }
 }
 
+TEST(Embedding, ThePaddingMayBeTheFirstRow) {
+  for (const std::int64_t padding : {0, -3}) {
+    const nn::Embedding layer{3, 2, {.padding_idx = padding}};
+    EXPECT_EQ(layer.padding_idx, 0);
+    layer(tensor<std::int64_t>({0})).sum().backward();
+    EXPECT_EQ(values_of(layer.weight.grad()), Values(6));
+  }
+}
+
 TEST(Embedding, SparseGradientsListTheRowsUsedAndAreMarked) {
   const nn::Embedding layer{4, 2, {.padding_idx = 1, .sparse = true}};
   EXPECT_TRUE(expects_sparse_gradient(layer.weight));

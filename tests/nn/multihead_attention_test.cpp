@@ -200,6 +200,7 @@ TEST(MultiheadAttention, SaysWhatDoesNotFit) {
   const Tensor three = ones({3, 3, 4});
   EXPECT_NE(message(three, three, three, {.attn_mask = ones({5, 3, 3})}).find("or [6, 3, 3], got"),
             std::string::npos);
+  EXPECT_THROW(attention(x, x, x, {.attn_mask = ones({3, 3}, {.dtype = Dtype::i64})}), DtypeError);
   EXPECT_NE(message(x, x, x, {.key_padding_mask = ones({3, 2})}).find("of shape [2, 3]"),
             std::string::npos);
 }

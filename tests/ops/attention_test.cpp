@@ -104,6 +104,18 @@ TEST(ScaledDotProductAttention, TakesBatchesAndStretchesTheMask) {
   EXPECT_TRUE(all_close(select(select(all, 0, 1), 0, 2), one, 1e-12));
 }
 
+TEST(ScaledDotProductAttention, TakesAMaskOfAnotherDtypeAndOfNoKeys) {
+  const Tensor x = varied<float>({4, 6});
+  const Tensor mask = varied<float>({4, 4}, 1);
+  EXPECT_EQ(
+      scaled_dot_product_attention(x, x, x, {.attn_mask = mask.to(Dtype::f64)}).to_vector<float>(),
+      scaled_dot_product_attention(x, x, x, {.attn_mask = mask}).to_vector<float>());
+  const Tensor none = x.narrow(0, 0, 0);
+  const Tensor blind =
+      scaled_dot_product_attention(x, none, none, {.attn_mask = mask.narrow(1, 0, 0)});
+  EXPECT_EQ(blind.to_vector<float>(), std::vector<float>(24));
+}
+
 TEST(ScaledDotProductAttention, HasFirstAndSecondDerivatives) {
   for (const bool causal : {false, true}) {
     const auto f = [=](const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -205,6 +217,8 @@ TEST(ScaledDotProductAttention, SaysWhatDoesNotFit) {
       {"scaled_dot_product_attention", "[*, keys, any]", "[3, 4]"});
   expect_error<DtypeError>([&] { scaled_dot_product_attention(x, x, x.to(Dtype::f64)); },
                            {"scaled_dot_product_attention", "the value", "f64"});
+  expect_error<DtypeError>([&] { scaled_dot_product_attention(x, x.to(Dtype::f64), x); },
+                           {"scaled_dot_product_attention", "the key", "f64"});
   expect_error<ValueError>([&] { run({.dropout_p = 2}); }, {"scaled_dot_product_attention", "2"});
   expect_error<ValueError>(
       [&] {

@@ -122,6 +122,11 @@ TEST(BatchNorm, OutsideOfTrainingTheRunningStatisticsAreUsed) {
   EXPECT_EQ(y.to_vector<double>(), (Values{0, 1.5, 3, 2}));
   EXPECT_EQ(mean.to_vector<double>(), (Values{1, 0}));
   EXPECT_EQ(batch_norm(varied({1, 2}), mean, var).sizes(), (Shape{1, 2})) << "one row is enough";
+  const Tensor weight = f64({3, 1}, {2}).requires_grad_();
+  const Tensor recorded = batch_norm(x, mean, var, weight, {}, false, 0.1, 0);
+  batch_norm(x, mean, var, {}, {}, true);
+  recorded.sum().backward();
+  EXPECT_EQ(weight.grad().to_vector<double>(), (Values{1, 1.5})) << "of the mean as it was";
 }
 
 TEST(BatchNorm, HasFirstAndSecondDerivatives) {
@@ -283,6 +288,8 @@ TEST(BatchNorm, NamesWhatDoesNotFit) {
   expect_error<ValueError>([&] { batch_norm(x, {}, {}); }, {"running_mean", "training is false"});
   expect_error<ValueError>([&] { batch_norm(x, three, {}, {}, {}, true); }, {"both or none"});
   expect_error<ValueError>([&] { batch_norm(x, {}, {}, {}, {}, true, 0.1, -1); }, {"eps", "-1"});
+  expect_error<ValueError>([&] { batch_norm(x, f64({1}, {1}).expand({3}), three, {}, {}, true); },
+                           {"batch_norm", "the same element"});
   expect_error<DtypeError>([&] { batch_norm(x, three, three, ones({3}, {.device = "cpu:0"})); },
                            {"weight", "f32", "f64"});
   expect_error<DeviceError>(

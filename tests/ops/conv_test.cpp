@@ -460,10 +460,22 @@ TEST(Conv2d, NamesBothOperandsInItsErrors) {
         conv2d(varied({2, 3, 4, 4}), weight);
       },
       {"conv2d", "[2, 3, 4, 4]", "[4, 3, 5, 5]", "[5, 5]"});
-  expect_error<ShapeError>([&] { conv2d(varied({8, 8}), weight); }, {"[8, 8]", "[4, 3, 5, 5]"});
+  expect_error<ShapeError>(
+      [&] {
+        conv2d(varied({8, 8}), weight);
+      },
+      {"an input of shape [batch", "[8, 8]", "[4, 3, 5, 5]"});
+  expect_error<ShapeError>([&] { conv2d(x, zeros({4, 3, 0, 5}, x.options())); }, {"[0, 5]"});
+  expect_error<ShapeError>([&] { conv2d(x, zeros({4, 3, 5, 0}, x.options())); }, {"[5, 0]"});
+  expect_error<ShapeError>(
+      [&] {
+        conv2d(zeros({2, 3, 0, 0}, x.options()), varied({4, 3, 1, 1}), {}, 1, 0, 2);
+      },
+      {"padded to [0, 0]"});
   expect_error<ShapeError>([&] { conv2d(x, weight, varied({3})); },
                            {"bias", "[3]", "[4, 3, 5, 5]"});
-  expect_error<ValueError>([&] { conv2d(x, weight, {}, 0); }, {"stride", "[0, 0]"});
+  expect_error<ValueError>([&] { conv2d(x, weight, {}, {0, 1}); }, {"stride", "[0, 1]"});
+  expect_error<ValueError>([&] { conv2d(x, weight, {}, {1, 0}); }, {"stride", "[1, 0]"});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, {0, -1}); }, {"padding", "[0, -1]"});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, INT64_MAX); }, {"padding", "at most"});
   for (const std::int64_t padding : {std::int64_t{1} << 32, INT64_MAX / 4}) {

@@ -49,6 +49,9 @@ TEST(IndexSelect, TakesTheSlicesThatAreNamed) {
     }
   }
   EXPECT_EQ(index_select(x, -1, at({}, {0})).sizes(), (Shape{2, 3, 0}));
+  const Tensor none = narrow(x, 0, 0, 0).clone().requires_grad_();
+  sum(index_select(none, 0, at({}, {0}))).backward();
+  EXPECT_EQ(none.grad().sizes(), none.sizes());
   EXPECT_EQ(index_select(x, 1, at({2}, {1}).to(Dtype::i32)).to_vector<double>(),
             select(x, 1, 2).to_vector<double>());
 }

@@ -72,7 +72,7 @@ TEST(Linear, ComputesOnlyTheGradientsThatAreAskedFor) {
 TEST(Linear, NamesBothOperandsInItsErrors) {
   const Tensor x = varied({30, 5});
   const Tensor weight = varied({2, 4});
-  expect_error<ShapeError>([&] { linear(x, weight); }, {"linear", "[30, 5]", "[2, 4]"});
+  expect_error<ShapeError>([&] { linear(x, weight); }, {"linear", "[30, 5]", "[2, 4]", "to be 4"});
   expect_error<ShapeError>([&] { linear(x, varied({5})); }, {"linear", "[30, 5]", "[5]"});
   expect_error<ShapeError>([&] { linear(varied({}), weight); }, {"linear", "[]", "[2, 4]"});
   expect_error<ShapeError>(

@@ -188,14 +188,21 @@ TEST(MaxPool2d, SaysWhatDoesNotFit) {
   const Tensor x = varied({1, 2, 4, 4});
   expect_error<ShapeError>([&] { max_pool2d(varied({4, 4}), 2); }, {"max_pool2d", "[4, 4]"});
   expect_error<ShapeError>([&] { max_pool2d(x, 5); }, {"[5, 5]", "[1, 2, 4, 4]"});
-  expect_error<ValueError>([&] { max_pool2d(x, 0); }, {"kernel", "[0, 0]"});
+  expect_error<ValueError>([&] { max_pool2d(x, {0, 1}); }, {"kernel", "[0, 1]"});
+  expect_error<ValueError>([&] { max_pool2d(x, {1, 0}); }, {"kernel", "[1, 0]"});
+  EXPECT_EQ(max_pool2d(x, 1).to_vector<double>(), x.to_vector<double>());
+  for (const Shape& shape : {Shape{2, 0, 4}, Shape{2, 4, 0}}) {
+    expect_error<ShapeError>([&] { max_pool2d(zeros(shape), 2, 2, 1); }, {"max_pool2d"});
+  }
   expect_error<ValueError>(
       [&] {
         max_pool2d(x, {INT64_MAX, 1}, 1, {INT64_MAX / 2, 0});
       },
       {"kernel", "at most", "[9223372036854775807, 1]"});
-  expect_error<ValueError>([&] { max_pool2d(x, 2, 0); }, {"stride", "[0, 0]"});
-  expect_error<ValueError>([&] { max_pool2d(x, 2, 2, 2); }, {"padding", "half", "[2, 2]"});
+  expect_error<ValueError>([&] { max_pool2d(x, 2, {0, 1}); }, {"stride", "[0, 1]"});
+  expect_error<ValueError>([&] { max_pool2d(x, 2, {1, 0}); }, {"stride", "[1, 0]"});
+  expect_error<ValueError>([&] { max_pool2d(x, 2, 2, {2, 0}); }, {"padding", "half", "[2, 0]"});
+  expect_error<ValueError>([&] { max_pool2d(x, 2, 2, {0, 2}); }, {"padding", "half", "[0, 2]"});
   expect_error<DtypeError>(
       [&] {
         max_pool2d(zeros({1, 2, 2}, {.dtype = Dtype::i64}), 2);

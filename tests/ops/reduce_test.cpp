@@ -305,6 +305,7 @@ TEST(Reduce, SumToTheShapeOfAnOperand) {
 
 TEST(Reduce, TheDeviationOfEqualElementsHasNoSlope) {
   const Tensor x = from_values(std::vector<double>{2, 2, 1, 3}, {2, 2}).requires_grad_();
+  EXPECT_EQ(std(x, {1}).to_vector<double>(), (std::vector<double>{0, std::sqrt(2.0)}));
   sum(std(x, {1})).backward();
   const double slope = 1 / std::sqrt(2.0);
   const std::vector<double> grads = x.grad().to_vector<double>();

@@ -41,6 +41,8 @@ TEST(ShapeOps, NarrowAndSelectAreViews) {
   EXPECT_EQ(narrow(x, 1, 1, 2).to_vector<std::int64_t>(), (Integers{1, 2, 5, 6, 9, 10}));
   EXPECT_EQ(narrow(x, -1, -1, 1).to_vector<std::int64_t>(), (Integers{3, 7, 11}));
   EXPECT_EQ(narrow(x, 0, 3, 0).sizes(), (Shape{0, 4}));
+  EXPECT_EQ(narrow(x, 0, -3, 1).to_vector<std::int64_t>(), (Integers{0, 1, 2, 3}));
+  EXPECT_EQ(select(x, 0, -3).to_vector<std::int64_t>(), (Integers{0, 1, 2, 3}));
   EXPECT_EQ(select(x, 0, 1).to_vector<std::int64_t>(), (Integers{4, 5, 6, 7}));
   EXPECT_EQ(select(x, 1, -1).to_vector<std::int64_t>(), (Integers{3, 7, 11}));
   select(x, 1, 2).copy_(full({3}, -1, {.dtype = Dtype::i64}));

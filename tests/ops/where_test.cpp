@@ -103,7 +103,8 @@ TEST(Where, NamesWhatDoesNotFit) {
   expect_error<DtypeError>([&] { where(condition, arange(3).to("cpu:0"), 0.5); }, {"0.5", "i64"});
   expect_error<ShapeError>([&] { where(condition, x, varied({2, 4})); }, {"[2, 3]", "[2, 4]"});
   expect_error<ShapeError>([&] { where(gt(varied({4}), 0), x, x); }, {"[2, 3]", "[4]"});
-  expect_error<DeviceError>([&] { where(condition, x.to("cpu:1"), x); }, {"cpu:0", "cpu:1"});
+  expect_error<DeviceError>([&] { where(condition, x.to("cpu:1"), x.to("cpu:1")); },
+                            {"the condition", "cpu:0", "cpu:1"});
   expect_error<ValueError>([&] { where(condition, x, Tensor()); }, {"where", "undefined"});
 }
 
