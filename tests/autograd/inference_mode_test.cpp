@@ -160,6 +160,7 @@ TEST(InferenceMode, AnInferenceTensorDoesNotChangeOutside) {
   EXPECT_TRUE(throws<ls::AutogradError>([&] { x.add_(other); }, "add_", text));
   EXPECT_TRUE(throws<ls::AutogradError>([&] { x.copy_(other); }, "copy_", text));
   EXPECT_TRUE(throws<ls::AutogradError>([&] { x.fill_(0); }, "fill_", text));
+  EXPECT_TRUE(throws<ls::AutogradError>([&] { x += leaf({1, 2}); }, "+=", text));
   EXPECT_TRUE(throws<ls::AutogradError>([&] { x.zero_(); }, "zero_", text));
   EXPECT_TRUE(throws<ls::AutogradError>([&] { x.reshape({1, 2}).mul_(2); }, text));
   EXPECT_TRUE(throws<ls::AutogradError>(

@@ -165,7 +165,7 @@ TEST(SyncBatchNorm, SingleAndHalfPrecision) {
 
 TEST(SyncBatchNorm, OneValueInAllIsRefusedOnEveryRank) {
   distributed::run(first_devices(2), [](const ProcessGroup& group) {
-    const nn::SyncBatchNorm layer{1, {.momentum = 0.5, .dtype = Dtype::f64}};
+    nn::SyncBatchNorm layer{1, {.momentum = 0.5, .dtype = Dtype::f64}};
     const auto x = [](std::int64_t rows) { return full({rows, 1}, 5, {.dtype = Dtype::f64}); };
     EXPECT_TRUE(throws<ValueError>([&] { layer(x(group.rank())); }, "more than 1 value per channel",
                                    "1 value in all ranks"));
@@ -177,6 +177,9 @@ TEST(SyncBatchNorm, OneValueInAllIsRefusedOnEveryRank) {
     EXPECT_EQ(layer(x(1)).numel(), 1);  // each has one
     EXPECT_EQ(layer.running_mean.item(), 2.5);
     EXPECT_EQ(layer.running_var.item(), 0.5);
+    layer.num_batches_tracked = Buffer(full({}, 7));
+    (void)layer(x(2));
+    EXPECT_EQ(layer.num_batches_tracked.item(), 8) << "of whatever dtype";
   });
   distributed::run(first_devices(1), [](const ProcessGroup&) {
     const nn::SyncBatchNorm layer{1};

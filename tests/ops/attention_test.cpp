@@ -5,6 +5,7 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
 #include <lockstep/ops/compare.hpp>
+#include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/pointwise.hpp>
@@ -138,6 +139,17 @@ TEST(ScaledDotProductAttention, DropsWeights) {
   EXPECT_NE(kept, 1);
   EXPECT_NEAR(kept, 1, 0.05);
   EXPECT_EQ(scaled_dot_product_attention(query, key, value, {.dropout_p = 1}).item<float>(), 0);
+  const auto next_after = [](const auto& draw) {
+    manual_seed(6);
+    draw();
+    return dropout(ones({64}), 0.5).to_vector<float>();
+  };
+  EXPECT_EQ(
+      next_after([&] { scaled_dot_product_attention(query, key, value, {.dropout_p = 0.25}); }),
+      next_after([] {
+        dropout(ones({1, 4000}), 0.25);
+      }))
+      << "each weight takes a number";
 }
 
 TEST(ScaledDotProductAttention, TakesHalfPrecision) {
