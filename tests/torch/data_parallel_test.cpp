@@ -921,6 +921,35 @@ TEST(TorchDataParallel, RefusesToCloneALayerWithAnotherOnesWeight) {
   };
   EXPECT_TRUE(torch::allclose(grad(y), grad(net->forward(x))));
 
+  // Two that convolve by one weight, and one that has the other's transposed.
+  struct Back : nn::Cloneable<Back> {
+    nn::Conv1d in{nullptr};
+    nn::ConvTranspose1d out{nullptr};
+    Back() { reset(); }
+    void reset() override {
+      in = register_module("in", nn::Conv1d(2, 3, 1));
+      out = register_module("out", nn::ConvTranspose1d(3, 2, 1));
+      out->weight = in->weight;
+    }
+    torch::Tensor forward(const torch::Tensor& rows) { return out(in(rows)); }
+  };
+  struct Turned : nn::Cloneable<Turned> {
+    nn::Linear in{nullptr}, out{nullptr};
+    Turned() { reset(); }
+    void reset() override {
+      in = register_module("in", nn::Linear(2, 3));
+      out = register_module("out", nn::Linear(3, 2));
+      out->weight = in->weight.t();
+    }
+    torch::Tensor forward(const torch::Tensor& rows) { return out(in(rows)); }
+  };
+  const auto refused = [](const auto& tied, const torch::Tensor& rows) {
+    return throws<ls::ModuleError>([&] { DataParallel(tied, host_list(2))(rows); },
+                                   "\"out\" has \"in.weight\"", "factory");
+  };
+  EXPECT_TRUE(refused(std::make_shared<Back>(), torch::randn({4, 2, 3})));
+  EXPECT_TRUE(refused(std::make_shared<Turned>(), torch::randn({4, 2})));
+
   // One that forward has computed, as of a normalised weight.
   struct Computed : nn::Cloneable<Computed> {
     nn::Linear fc{nullptr};

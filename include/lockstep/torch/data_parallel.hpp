@@ -134,10 +134,10 @@ class DeviceList {
 // DataParallel, except autograd::grad with respect to what the module keeps from forward.
 // **Threads and exceptions.** As ls::DataParallel, but one thread at a time may call it, or run a
 // backward through it if its parameters have hooks. Replicas draw from LibTorch's one generator, in
-// no fixed order. A ModuleError for a module that cannot be copied, or that clone() would copy with
-// a Linear or Embedding that has another layer's weight; for one whose tensors are not all on the
-// first device; and for one in which a tensor or sub-module was replaced or registered since. A
-// DeviceError for a GPU that does not exist; a ValueError for no devices.
+// no fixed order. A ModuleError for a module that cannot be copied; for one to be copied by clone()
+// in which a Linear, Bilinear, embedding or convolution has another layer's weight; for one whose
+// tensors are not all on the first device; and for one in which a tensor or sub-module was replaced
+// or registered since. A DeviceError for a GPU that does not exist; a ValueError for no devices.
 // **Example.**
 //   ls::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};
 //   torch::nll_loss(model(images), labels).backward();

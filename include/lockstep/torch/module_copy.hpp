@@ -82,19 +82,27 @@ inline void check_same_tensors(const std::vector<ModuleTensor>& before,
                                " parameters and buffers, but had ", before.size(), advice);
 }
 
-// Throws a ModuleError if a layer of this kind uses another of the module's `tensors` in place of
-// its own weight, as by `out->weight = embedding->weight`: clone() would give it its own again.
-template <class Layer>
+// Throws a ModuleError if a layer of one of these kinds uses another of the module's `tensors`, or
+// a view of it, in place of its own weight, as by `out->weight = embedding->weight`: clone() would
+// give it its own again.
+template <class... Layer>
 void check_own_weight(const ::torch::nn::Module& module, const std::string& name,
                       const std::vector<ModuleTensor>& tensors) {
-  const auto* const layer = dynamic_cast<const Layer*>(&module);
-  if (layer == nullptr) return;
-  const auto parameters = layer->named_parameters(/*recurse=*/false);
+  at::Tensor used;
+  const auto look = [&used](const auto* layer) {
+    if (layer != nullptr) used = layer->weight;
+  };
+  (look(dynamic_cast<const Layer*>(&module)), ...);
+  if (!used.has_storage()) return;
+  const auto shares = [&used](const at::Tensor& tensor) {
+    return tensor.has_storage() && tensor.is_alias_of(used);
+  };
+  const auto parameters = module.named_parameters(/*recurse=*/false);
   const at::Tensor* const own = parameters.find("weight");
-  if (own != nullptr && own->is_same(layer->weight)) return;
+  if (own != nullptr && shares(*own)) return;
   for (const ModuleTensor& tensor : tensors) {
     lockstep::check<ModuleError>(
-        !tensor.tensor.is_same(layer->weight), "\"", name, "\" has \"", tensor.name,
+        !shares(tensor.tensor), "\"", name, "\" has \"", tensor.name,
         "\" for its weight, which a copy by clone() would not have: give a factory that makes a "
         "module with the same weights tied");
   }
@@ -250,9 +258,12 @@ class ModuleCopy {
                                    "the factory has to make a new module each time");
       copy->to(at_device(device));
     } else {
+      namespace nn = ::torch::nn;
       for (const auto& part : original->named_modules()) {
-        check_own_weight<::torch::nn::LinearImpl>(*part.value(), part.key(), tensors);
-        check_own_weight<::torch::nn::EmbeddingImpl>(*part.value(), part.key(), tensors);
+        check_own_weight<nn::LinearImpl, nn::BilinearImpl, nn::EmbeddingImpl, nn::EmbeddingBagImpl,
+                         nn::Conv1dImpl, nn::Conv2dImpl, nn::Conv3dImpl, nn::ConvTranspose1dImpl,
+                         nn::ConvTranspose2dImpl, nn::ConvTranspose3dImpl>(*part.value(),
+                                                                           part.key(), tensors);
       }
       try {
         copy = original->clone(at_device(device));

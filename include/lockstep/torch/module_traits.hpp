@@ -55,7 +55,7 @@ namespace lockstep {
 //
 // The first replica is the module itself, or with `detach` a copy on its memory. Copies are made by
 // clone(), without advancing the random numbers. A module without clone() is a ModuleError, as is
-// one with a Linear or Embedding that has another layer's weight.
+// one with a Linear, Bilinear, embedding or convolution that has another layer's weight.
 template <libtorch::ModuleHandle Handle>
 struct module_traits<Handle> {
   using Net = libtorch::detail::NetOf<Handle>;
