@@ -122,7 +122,8 @@ decltype(auto) forward(M& module, Args&&... args) {
     return module_traits<Plain>::forward(module, std::forward<Args>(args)...);
   } else if constexpr (ForeignModule<Plain>) {
     static_assert(!ForeignModule<Plain>,
-                  "lockstep: the forward of this module does not take these arguments");
+                  "lockstep: this module has no public forward that takes these arguments, each "
+                  "const, and returns something");
     return Tensor();
   } else if constexpr (ForwardGives<M, Args...>) {
     return module.forward(std::forward<Args>(args)...);
