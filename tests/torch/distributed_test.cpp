@@ -131,6 +131,18 @@ TEST(TorchDistributed, GradientsAreViewsOfBuckets) {
   });
 }
 
+TEST(TorchDistributed, TakesPointersAndHoldersWithOptions) {
+  on_two([](const ProcessGroup& group) {
+    const nn::Linear net(2, 2);
+    EXPECT_TRUE(
+        (DistributedDataParallel{net, group, {.static_graph = true}}.options().static_graph));
+    EXPECT_TRUE((DistributedDataParallel{net, {.static_graph = true}}.options().static_graph));
+    EXPECT_TRUE(
+        (DistributedDataParallel{net.ptr(), {.static_graph = true}}.options().static_graph));
+    EXPECT_EQ((DistributedDataParallel{net}.module()), net.ptr());
+  });
+}
+
 TEST(TorchDistributed, NoSyncAccumulates) {
   on_two([](const ProcessGroup& group) {
     const auto net = std::make_shared<TorchL0>();

@@ -183,7 +183,12 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   std::shared_ptr<detail::LentGradients> gradients_;
 };
 
-template <ModuleHandle Handle, class... Args>
-DistributedDataParallel(const Handle&, Args...) -> DistributedDataParallel<detail::NetOf<Handle>>;
+template <ModuleHandle Handle>
+DistributedDataParallel(const Handle&, distributed::ProcessGroup,
+                        DistributedDataParallelOptions = {})
+    -> DistributedDataParallel<detail::NetOf<Handle>>;
+template <ModuleHandle Handle>
+DistributedDataParallel(const Handle&, DistributedDataParallelOptions = {})
+    -> DistributedDataParallel<detail::NetOf<Handle>>;
 
 }  // namespace lockstep::libtorch
