@@ -803,8 +803,8 @@ TEST(TorchDataParallel, RefusesModulesThatItCannotCopy) {
   const auto other = [] { return std::make_shared<Other>(); };
   EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), other)(x); },
                                       "the factory for ", "Other"));
-  EXPECT_TRUE(
-      throws<ls::ModuleError>([] { DataParallel<Counted>(nullptr, host_list(2)); }, "null"));
+  EXPECT_TRUE(throws<ls::ModuleError>(
+      [] { DataParallel(std::shared_ptr<Counted>(), host_list(2)); }, "null"));
 
   const auto shallow = [&] { return std::make_shared<Counted>(*net); };
   EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2), shallow)(x); },

@@ -148,15 +148,16 @@ class DataParallel {
   // sub-modules.
   using Factory = std::function<std::shared_ptr<Net>()>;
 
-  DataParallel(std::shared_ptr<Net> module, DeviceList devices = {},
-               DataParallelOptions options = {})
-      : DataParallel(std::move(module), std::move(devices), Factory(), std::move(options)) {}
+  template <ModuleHandle Handle>
+  DataParallel(const Handle& module, DeviceList devices = {}, DataParallelOptions options = {})
+      : DataParallel(module, std::move(devices), Factory(), std::move(options)) {}
 
-  template <std::invocable Make>
+  template <ModuleHandle Handle, std::invocable Make>
   requires std::convertible_to<std::invoke_result_t<Make&>, detail::ModulePtr> DataParallel(
-      std::shared_ptr<Net> module, DeviceList devices, Make factory,
-      DataParallelOptions options = {})
-      : module_(std::move(module)), devices_(devices.list()), options_(std::move(options)) {
+      const Handle& module, DeviceList devices, Make factory, DataParallelOptions options = {})
+      : module_(detail::pointer_of(module)),
+        devices_(devices.list()),
+        options_(std::move(options)) {
     detail::check_devices(devices_);
     lockstep::check<ModuleError>(module_ != nullptr, "the pointer to the module is null");
     lockstep::check<ValueError>(options_.buffers != ReplicaBuffers::synchronized,
@@ -170,15 +171,6 @@ class DataParallel {
     }
     replicas_ = std::make_unique<detail::ReplicaSet>(module_, devices_, std::move(factory));
   }
-
-  // The same for a holder, such as torch::nn::Sequential.
-  template <std::derived_from<::torch::nn::ModuleHolder<Net>> Holder>
-  DataParallel(const Holder& module, DeviceList devices = {}, DataParallelOptions options = {})
-      : DataParallel(module.ptr(), std::move(devices), std::move(options)) {}
-  template <std::derived_from<::torch::nn::ModuleHolder<Net>> Holder, std::invocable Make>
-  DataParallel(const Holder& module, DeviceList devices, Make factory,
-               DataParallelOptions options = {})
-      : DataParallel(module.ptr(), std::move(devices), std::move(factory), std::move(options)) {}
 
   template <class... Args>
   auto operator()(const Args&... args) const {

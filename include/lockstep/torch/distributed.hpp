@@ -59,9 +59,10 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 // LibTorch runs all backwards of a GPU in one thread. On the CPU a rank is a thread or a process,
 // and OpenBLAS gets one thread per caller, as with DataParallel.
 // **Backward.** As lockstep's. A backward started within another one is a pass of its own: it must
-// reach all parameters, unless find_unused_parameters is set. After torch::load into the module, an
-// earlier graph is not averaged any more. Rank 0's buffers arrive without counting as a change: an
-// earlier forward's graph that needs them uses the new values.
+// reach all parameters, unless find_unused_parameters is set. If the outer one has reached a
+// parameter, it is part of that, and find_unused_parameters must not be set. After torch::load into
+// the module, an earlier graph is not averaged any more. Rank 0's buffers arrive without counting
+// as a change: an earlier forward's graph that needs them uses the new values.
 // **Threads and exceptions.** As lockstep's. A DeviceError for a GPU that one of the libraries does
 // not have; a DtypeError for a parameter or buffer of a dtype that lockstep does not have; a
 // ModuleError for a module with tensors on several devices, for sparse gradients, and, at the next
