@@ -83,24 +83,20 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   using Base = lockstep::DistributedDataParallel<detail::LentModule<Net>>;
 
  public:
-  DistributedDataParallel(std::shared_ptr<Net> module, distributed::ProcessGroup group,
+  template <ModuleHandle Handle>
+  DistributedDataParallel(const Handle& module, distributed::ProcessGroup group,
                           DistributedDataParallelOptions settings = {})
-      : Base(detail::lent_to_rank(std::move(module), group, settings), group, settings),
+      : Base(detail::lent_to_rank<Net>(detail::pointer_of(module), group, settings), group,
+             settings),
         gradients_(std::make_shared<detail::LentGradients>(Base::module().originals(),
                                                            Base::module().parameters())) {
     gradients_->attach();
     detail::wait_for_lockstep(device());
   }
 
-  // The same for a holder, such as torch::nn::Sequential.
-  template <std::derived_from<::torch::nn::ModuleHolder<Net>> Holder>
-  DistributedDataParallel(const Holder& module, distributed::ProcessGroup group,
-                          DistributedDataParallelOptions settings = {})
-      : DistributedDataParallel(module.ptr(), std::move(group), std::move(settings)) {}
-
   // On the default group.
-  template <class Module>
-  explicit DistributedDataParallel(const Module& module,
+  template <ModuleHandle Handle>
+  explicit DistributedDataParallel(const Handle& module,
                                    DistributedDataParallelOptions settings = {})
       : DistributedDataParallel(module, distributed::default_group(), std::move(settings)) {}
 
