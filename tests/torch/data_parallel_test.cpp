@@ -986,6 +986,18 @@ TEST(TorchDataParallel, RefusesAForwardThatWritesIntoParameters) {
   EXPECT_TRUE(throws<ls::ModuleError>([&] { model(torch_x5()); }, "weight", "share"));
 }
 
+TEST(TorchDataParallel, RefusesAForwardThatWritesIntoAnArgumentWithAGraph) {
+  struct Net : nn::Cloneable<Net> {
+    void reset() override {}
+    torch::Tensor forward(torch::Tensor x) { return x.relu_(); }
+  };
+  const DataParallel model{std::make_shared<Net>(), host_list(2)};
+  const torch::Tensor x = torch_x5();
+  EXPECT_TRUE(torch::equal(model(x), torch::relu(torch_x5())));
+  EXPECT_TRUE(throws<ls::Error>([&] { model(x.clone().requires_grad_() * 2); }, "replica 0",
+                                "is being modified inplace"));
+}
+
 TEST(TorchDataParallel, FollowsAModuleToAnotherDtype) {
   const auto net = std::make_shared<Mlp>();
   const DataParallel model{net, host_list(2)};

@@ -115,10 +115,11 @@ class DeviceList {
 //
 // On the CPU the copies share the module's parameters, which forward therefore must not change, and
 // the memory of arguments: if a replica writes to its rows and backward needs them, LibTorch may
-// report a change that another replica made. Buffers, and on GPUs parameters, are copied at each
-// call, since LibTorch does not tell whether they have changed. Copies follow requires_grad and
-// training modes. After changing anything else, such as a plain attribute or a layer's option, call
-// renew(). What forward stores for the next call, such as a recurrent state, stays in its replica.
+// report a change that another replica made; it refuses to write to rows of an argument that has a
+// graph. Buffers, and on GPUs parameters, are copied at each call, since LibTorch does not tell
+// whether they have changed. Copies follow requires_grad and training modes. After changing
+// anything else, such as a plain attribute or a layer's option, call renew(). What forward stores
+// for the next call, such as a recurrent state, stays in its replica.
 //
 // **Torch counterpart.** torch.nn.DataParallel; torch::nn::parallel::data_parallel, which clones at
 // each call, takes and returns one tensor, and refuses CPUs.
