@@ -965,6 +965,33 @@ TEST(TorchDataParallel, RefusesToCloneALayerWithAnotherOnesWeight) {
   EXPECT_TRUE(torch::allclose(DataParallel(computed, host_list(2))(rows), expected));
 }
 
+// LibTorch does not show what a module has beside its registered layers, so this is noticed by what
+// forward has used.
+TEST(TorchDataParallel, WarnsOfACopyThatHasWeightsOfItsOwn) {
+  struct OwnHandle : nn::Cloneable<OwnHandle> {
+    nn::Linear first{nullptr};
+    nn::Sequential layers{nullptr};
+    OwnHandle() { reset(); }
+    void reset() override {
+      first = nn::Linear(2, 2);
+      layers = register_module("layers", nn::Sequential(first, nn::ReLU()));
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return first(x); }
+  };
+  const auto net = std::make_shared<OwnHandle>();
+  const torch::Tensor x = torch::ones({4, 2});
+  DataParallel cloning(net, host_list(2));
+  {
+    const ls::testing::CaughtWarnings warnings;
+    cloning(x);
+    EXPECT_EQ(warnings.count("replica 1 computes with a weight that is none"), 1);
+  }
+  DataParallel model(net, host_list(2), [] { return std::make_shared<OwnHandle>(); });
+  const ls::testing::CaughtWarnings warnings;
+  EXPECT_TRUE(close(model(x), net->forward(x)));
+  EXPECT_EQ(warnings.count(), 0);
+}
+
 TEST(TorchDataParallel, D07RefusesAModuleOnAnotherDevice) {
   const auto net = std::make_shared<ls::testing::TorchReplaceable>();
   net->replace_by_one_elsewhere();

@@ -8,6 +8,7 @@
 #include <lockstep/torch/intraop_threads.hpp>
 #include <lockstep/torch/node.hpp>
 #include <lockstep/torch/thread_state.hpp>
+#include <lockstep/warning.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -93,6 +94,16 @@ inline bool lead_on(const autograd::edge_list& edges, const GraphEnds& ends) {
   return false;
 }
 
+// For a copy that trains something that is none of its parameters, where the module itself trains
+// its parameters alone.
+inline void warn_of_own_weight(std::size_t replica) {
+  warn(lockstep::detail::str(
+      "DataParallel: replica ", replica,
+      " computes with a weight that is none of its parameters, as a copy by clone() does if the "
+      "module has handles of its own to layers in a Sequential or ModuleList. Give a factory that "
+      "makes such a module"));
+}
+
 // Finds the ends of each part, and numbers the node's outputs: the candidates to which some part
 // leads. False if no node may stand for the parts: if a part leads to something trained that is not
 // a candidate, if two parts share something, or if an end leads on to another, as an argument that
@@ -120,7 +131,10 @@ inline bool find_ends(JoinPlan& plan, const GraphEnds& ends,
       for (const autograd::Edge& edge : node->next_edges()) {
         if (!edge.is_valid()) continue;
         const std::size_t end = ends.find(edge);
-        if (end == GraphEnds::kStray) return false;
+        if (end == GraphEnds::kStray) {
+          if (i > 0 && edge.function->num_outputs() == 0) warn_of_own_weight(i);
+          return false;
+        }
         if (end == GraphEnds::kInside) {
           if (!visit(edge)) return false;
           continue;
