@@ -231,6 +231,31 @@ TEST(Engine, SharedSubexpressionsAddUp) {
   EXPECT_EQ(x.grad().item(), 4 * 8 + 2 * 2 + 1);
 }
 
+struct Gives {
+  static constexpr const char* name = "gives";
+  Tensor (*gradient)(const Tensor&);
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor& grad) const { return gradient(grad); }
+};
+
+TEST(Engine, OneOfManyUsesMayGiveNoGradientOrOneOfAnotherDtype) {
+  const auto none = [](const Tensor&) { return Tensor(); };
+  const auto in_f64 = [](const Tensor& grad) { return grad.to(Dtype::f64); };
+  for (int place = 0; place < 4; ++place) {
+    const Tensor x = full({2}, 3, {.requires_grad = true});
+    const auto with = [&](Tensor (*gradient)(const Tensor&)) {
+      const Tensor square = x * x;
+      Tensor total = zeros({2});
+      for (int use = 0; use < 4; ++use) {
+        total = total + (use == place ? apply(Gives{gradient}, square) : square * 1);
+      }
+      return autograd::grad({sum(total)}, {x})[0].to_vector<float>();
+    };
+    EXPECT_EQ(with(none), (std::vector<float>{18, 18})) << place;
+    EXPECT_EQ(with(in_f64), (std::vector<float>{24, 24})) << place;
+  }
+}
+
 // The recorded sum has the leaf as its operand.
 TEST(Engine, ALeafMayBeItsOwnGradient) {
   const Tensor x = full({2}, 3).requires_grad_();

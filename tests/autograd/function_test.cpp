@@ -233,6 +233,31 @@ TEST(Function, AGradientOfAnotherDtypeIsConverted) {
   const ls::Tensor slope = ls::autograd::grad({y}, {x}, {}, {}, true)[0];
   ls::sum(slope).backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{4, 4}));
+  // The conversion itself has a derivative: of 16 x³ it is 48 x².
+  const ls::Tensor fourth = ls::sum(ls::square(ls::apply(Doubled{}, x * x)));
+  const ls::Tensor cubic = ls::autograd::grad({fourth}, {x}, {}, {}, true)[0];
+  EXPECT_EQ(ls::autograd::grad({ls::sum(cubic)}, {x})[0].to_vector<float>(),
+            (std::vector<float>{48, 192}));
+}
+
+// The second result is one of integers.
+struct WithCount {
+  static constexpr const char* name = "with_count";
+  std::vector<ls::Tensor> forward(const ls::Tensor& a) const {
+    return {a * 2, ls::tensor({a.numel()})};
+  }
+  ls::Tensor backward(const ls::Backward&, const std::vector<ls::Tensor>& grads) const {
+    return grads[0] * 2;
+  }
+};
+
+TEST(Function, AResultOfIntegersIsNotRecorded) {
+  const ls::Tensor x = ls::ones({3}, kLeaf);
+  const std::vector<ls::Tensor> both = ls::apply(WithCount{}, x);
+  EXPECT_FALSE(both[1].requires_grad());
+  EXPECT_EQ(both[1].grad_fn(), nullptr);
+  ls::sum(both[0]).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 2, 2}));
 }
 
 struct Pair {
