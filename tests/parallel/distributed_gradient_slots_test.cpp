@@ -524,6 +524,14 @@ TEST(GradientSlots, OfAnotherLayoutAreLeftAlone) {
   EXPECT_EQ(test.weight.grad().to_vector<float>(), std::vector<float>(6, 4));
 }
 
+TEST(GradientSlots, ALeafWithoutHooksHasNone) {
+  Offered test;
+  const Tensor plain = ones({3, 2}, {.device = test.device}).requires_grad_();
+  (test.loss() + linear(ones({4, 2}, {.device = test.device}), plain).sum()).backward();
+  EXPECT_TRUE(test.taken());
+  EXPECT_EQ(plain.grad().to_vector<float>(), std::vector<float>(6, 4));
+}
+
 TEST(GradientSlots, AutogradGradLeavesThemAlone) {
   Offered test;
   const std::vector<Tensor> gradients = autograd::grad({test.loss()}, {test.weight});
