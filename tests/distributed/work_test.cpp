@@ -49,5 +49,12 @@ TEST(Work, EachOfTheThreadsThatWaitIsReleasedAndToldOfTheError) {
   }
 }
 
+TEST(Work, OfNoOperationIsCompleted) {
+  const Work none;
+  EXPECT_TRUE(none.is_completed());
+  EXPECT_NO_THROW(none.wait());
+  EXPECT_EQ(none.exception(), nullptr);
+}
+
 }  // namespace work_test
 }  // namespace lockstep::distributed

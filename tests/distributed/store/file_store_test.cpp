@@ -77,6 +77,11 @@ TEST(FileStore, ADamagedFileIsNamed) {
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{folder / "no" / "folder"}; }, "No such file"));
 }
 
+TEST(FileStore, WhatIsNoRegularFileIsRefused) {
+  EXPECT_TRUE(
+      throws<StoreError>([] { FileStore{"/dev/null"}; }, "/dev/null is not a regular file"));
+}
+
 TEST(FileStore, AFileThatBecomesShorterIsAnError) {
   const TempDirectory folder;
   FileStore store(folder / "store");

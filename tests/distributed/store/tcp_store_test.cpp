@@ -82,6 +82,7 @@ TEST(TCPStore, TheSystemChoosesAPort) {
   const TCPStore b = server();
   EXPECT_NE(a.port(), 0);
   EXPECT_NE(a.port(), b.port());
+  EXPECT_EQ(a.host(), "localhost");
   EXPECT_EQ(a.name(), "TCPStore at localhost:" + std::to_string(a.port()));
 }
 
