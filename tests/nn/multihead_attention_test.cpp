@@ -72,6 +72,20 @@ TEST(MultiheadAttention, TakesMasksAsTorchDoes) {
       }));
 }
 
+TEST(MultiheadAttention, WithoutABatchItsMaskHasNoneEither) {
+  const nn::MultiheadAttention attention{6, 2, in_f64(false, true)};
+  const Tensor query = varied({3, 6});
+  const Tensor key = varied({4, 6}, 1);
+  const Tensor padding = tensor({false, true, false, false}, "cpu:0");
+  const auto [alone, weights] = attention(query, key, key, {.key_padding_mask = padding});
+  const Tensor keys = key.unsqueeze(0);
+  const auto [batch, same] =
+      attention(query.unsqueeze(0), keys, keys, {.key_padding_mask = padding.unsqueeze(0)});
+  EXPECT_TRUE(all_close(alone, batch.squeeze(0), 1e-12));
+  EXPECT_TRUE(all_close(weights, same.squeeze(0), 1e-12));
+  EXPECT_EQ(weights.to_vector<double>()[1], 0);
+}
+
 TEST(MultiheadAttention, BooleanAndAddedMasksAreTheSame) {
   const nn::MultiheadAttention attention{4, 2, in_f64(true, true)};
   const Tensor x = varied({2, 3, 4});
