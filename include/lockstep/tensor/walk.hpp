@@ -53,9 +53,6 @@ struct Walk {
   // body should handle a whole row or plane.
   [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
                                const void* context) const {
-    for (std::size_t d = 0; d < dims; ++d) {
-      if (sizes[d] == 0) return;
-    }
     std::array<std::int64_t, Shape::kMaxDims> index{};
     Offsets offsets{};
     // Moves to the next index; false after the last one.
