@@ -37,10 +37,6 @@ inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shap
     if (seen != run) return {};
     first = d;
   }
-  for (; next > 0; --next) {
-    if (shape[next - 1] != 1) return {};
-    strides[next - 1] = 1;
-  }
   return strides;
 }
 
