@@ -139,8 +139,8 @@ inline MatrixArgument as_matrix(const Tensor& tensor) {
   if ((along == 1 || cols <= 1) && (down >= atleast1(cols) || rows <= 1)) {
     return {&tensor, {}, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
   }
-  if ((down == 1 || rows <= 1) && (along >= atleast1(rows) || cols <= 1)) {
-    return {&tensor, {}, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
+  if ((down == 1 || rows <= 1) && along >= atleast1(rows)) {
+    return {&tensor, {}, true, along, stride(tensor)};
   }
   Tensor own = packed(tensor);
   const std::int64_t apart = stride(own);
