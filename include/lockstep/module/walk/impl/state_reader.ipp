@@ -55,10 +55,6 @@ LOCKSTEP_INLINE bool StateReader::has_any(const std::string& prefix) const {
 LOCKSTEP_INLINE Tensor StateReader::copy(const std::string& name, const Tensor& like) {
   const Tensor source = take(name);
   if (!source.defined()) return {};
-  if (is_uninitialized(like)) {
-    misfit(name, "belongs to an uninitialized parameter");
-    return {};
-  }
   if (source.sizes() != like.sizes()) {
     misfit(name, str("has shape ", source.sizes(), ", the parameter ", like.sizes()));
     return {};
