@@ -53,7 +53,6 @@ class Task {
     if (operations_) operations_->relocate(buffer_, other.buffer_);
   }
   Task& operator=(Task&& other) noexcept {
-    if (this == &other) return *this;
     std::destroy_at(this);
     return *std::construct_at(this, std::move(other));
   }

@@ -33,7 +33,6 @@ LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::s
   auto* const to = static_cast<std::byte*>(order.dst);
   const auto* const from = static_cast<const std::byte*>(order.src);
   const Pitched& shape = order.shape;
-  if (begin == end) return;
   if (shape.is_one_run()) {
     std::memcpy(to + begin, from + begin, end - begin);
     return;
