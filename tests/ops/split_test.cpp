@@ -41,6 +41,8 @@ TEST(Split, LengthsThatDoNotFillTheDimensionAreErrors) {
   EXPECT_THROW((void)split(x, {-1, 5}), ValueError);
   EXPECT_THROW((void)split(x, {INT64_MAX, INT64_MAX, 6}), ValueError);
   EXPECT_THROW((void)split(x, {}), ValueError);
+  const Tensor none = zeros({0}, {.requires_grad = true});
+  EXPECT_TRUE(split(none, std::vector<std::int64_t>{}).empty());
   EXPECT_THROW((void)split(scalar_tensor(1.0F), {1}), ShapeError);
 }
 

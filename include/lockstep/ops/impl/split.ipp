@@ -65,7 +65,6 @@ LOCKSTEP_INLINE std::vector<Tensor> split(const Tensor& x, const std::vector<std
   }
   check<ValueError>(good && rest == 0, "split: the sizes do not sum up to ", x.sizes()[at],
                     ", the size of dimension ", at, " of shape ", x.sizes());
-  if (sizes.empty()) return {};
   return apply(detail::SplitOp{at, sizes}, x);
 }
 
