@@ -24,7 +24,7 @@ namespace lockstep::functions::detail {
 
 LOCKSTEP_INLINE std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies) {
   std::vector<Tensor> flat;
-  flat.reserve(copies.empty() ? 0 : copies.size() * copies[0].size());
+  flat.reserve(copies.size() * copies[0].size());
   for (auto& of_device : copies) {
     for (Tensor& copy : of_device) flat.push_back(std::move(copy));
   }
@@ -139,7 +139,6 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::backward(const Backward&
     indices.push_back(j);
   }
   std::vector<Tensor> flat(devices.size() * grads.size());
-  if (present.empty()) return flat;
   const std::vector<Tensor> copies = lockstep::apply(Broadcast{devices}, present);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     for (std::size_t p = 0; p < indices.size(); ++p) {
