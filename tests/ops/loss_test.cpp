@@ -3,6 +3,7 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/shape.hpp>
@@ -89,6 +90,18 @@ TEST(CrossEntropy, StaysExactForSureAndForLargeLogits) {
   EXPECT_EQ(cross_entropy(sure, labels({1}, {1})).item<double>(), 0);
   const Tensor large = from_values(std::vector<float>{1e7F, 1e7F}, {1, 2}, Device("cpu:0"));
   EXPECT_FLOAT_EQ(cross_entropy(large, labels({0}, {1})).item<float>(), std::log(2.0F));
+}
+
+TEST(CrossEntropy, OfManyClassesIsTheSameInF32) {
+  const Tensor x = varied({3, 50});
+  const Tensor target = labels({49, 0, 17}, {3});
+  const auto loss_and_gradient = [&](Dtype dtype) {
+    const Tensor logits = x.to(dtype).requires_grad_();
+    const Tensor loss = cross_entropy(logits, target);
+    loss.backward();
+    return cat({loss.detach().reshape({1}), logits.grad().reshape({-1})}).to(Dtype::f64);
+  };
+  EXPECT_TRUE(all_close(loss_and_gradient(Dtype::f32), loss_and_gradient(Dtype::f64), 1e-5, 1e-7));
 }
 
 TEST(CrossEntropy, OfNoRowsIsNanAsAMeanAndZeroAsASum) {

@@ -105,6 +105,30 @@ TEST(VectorRows, SoftmaxAndItsGradientAreThoseOfTheFormulas) {
   }
 }
 
+TEST(VectorRows, ExponentialsOfARowComeWithItsGreatestAndTheirSum) {
+  for (const Instructions by : vector_instructions()) {
+    for (const std::size_t count : kRowLengths) {
+      const std::string where = where_of_rows(count, by);
+      Floats x = numbers(count, 8);
+      x[1] = -kInfinity;
+      Floats y(count);
+      float greatest = 0;
+      double sum = 0;
+      ASSERT_TRUE(vectorized::exponentials(x.data(), y.data(), count, greatest, sum, by)) << where;
+      ASSERT_EQ(greatest, *std::max_element(x.begin(), x.end())) << where;
+      std::vector<double> exact;
+      double exact_sum = 0;
+      for (const float each : x) {
+        exact.push_back(std::exp(static_cast<double>(each) - static_cast<double>(greatest)));
+        exact_sum += exact.back();
+      }
+      ASSERT_EQ(y[1], 0) << where;
+      expect_close("exponentials, " + where, y, exact, 48);
+      ASSERT_NEAR(sum, exact_sum, 1e-6 * exact_sum) << where;
+    }
+  }
+}
+
 TEST(VectorRows, ANaNOrAnInfinityTakesItsRowAlone) {
   constexpr std::size_t kCount = 37;
   for (const Instructions by : vector_instructions()) {
