@@ -76,6 +76,8 @@ TEST(InPlace, ASourceThatSharesTheMemoryInOtherPlacesIsReadBeforeItChanges) {
   EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{0, 1, 3, 5}));
   line.narrow(0, 0, 2).copy_(line.narrow(0, 2, 2));  // apart
   EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{3, 5, 3, 5}));
+  line.copy_(line);
+  EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{3, 5, 3, 5}));
 }
 
 TEST(InPlace, IntegersWrapAround) {

@@ -38,6 +38,7 @@ TEST(Print, RealNumbersShareOneFormat) {
   EXPECT_EQ(detail::str(tensor({1e-4})), "tensor([0.0001], dtype=f64)");
   EXPECT_EQ(detail::str(tensor({1e-5F})), "tensor([1.0000e-05])");
   EXPECT_EQ(detail::str(tensor({std::nanf(""), -HUGE_VALF, 1.0F})), "tensor([ nan, -inf,   1.])");
+  EXPECT_EQ(detail::str(tensor({HUGE_VALF, 1.5F})), "tensor([   inf, 1.5000])");
 }
 
 TEST(Print, WhatIsNotTheDefaultIsSaid) {

@@ -93,6 +93,9 @@ TEST(Tensor, OnlyFloatsRequireGrad) {
   EXPECT_THROW((void)zeros({1}, {.dtype = Dtype::boolean, .requires_grad = true}), DtypeError);
   EXPECT_TRUE(zeros({1}, {.dtype = Dtype::bf16}).requires_grad_().requires_grad());
   EXPECT_FALSE(zeros({1}).requires_grad_().requires_grad_(false).requires_grad());
+  const Tensor computed = zeros({1}, {.requires_grad = true}) * 2;
+  EXPECT_THROW(computed.requires_grad_(false), AutogradError);
+  EXPECT_TRUE(computed.requires_grad_().requires_grad());
   const Tensor trained = zeros({3}, {.requires_grad = true});
   EXPECT_THROW(trained.set_data(arange(3)), DtypeError);
   EXPECT_EQ(trained.dtype(), Dtype::f32);
