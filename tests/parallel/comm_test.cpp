@@ -339,6 +339,7 @@ TEST(Comm, M05WithoutADestinationTheSumIsWhereTheFirstInputIs) {
   EXPECT_EQ(comm::reduce_add_coalesced({{a}, {b}})[0].device(), ls::Device("cpu:2"));
   EXPECT_EQ(comm::reduce_add({a, b}).to_vector<double>(), (std::vector<double>{0, 2, 4}));
   EXPECT_EQ(comm::reduce_add({b}).to_vector<double>(), (std::vector<double>{0, 1, 2}));
+  EXPECT_TRUE(comm::reduce_add_coalesced(std::vector<std::vector<ls::Tensor>>(2)).empty());
 }
 
 TEST(Comm, IntegersOfASumWrapAround) {

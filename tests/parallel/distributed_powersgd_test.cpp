@@ -517,6 +517,11 @@ TEST(PowerSGD, AStateThatDoesNotFitChangesNothing) {
       throw Error("no such name");
     };
     refuses([](StateDict& dict) { dict.erase(dict.begin()); }, "missing: iter");
+    refuses(
+        [](StateDict& dict) {
+          std::erase_if(dict, [](const NamedTensor& each) { return each.name == "random_state"; });
+        },
+        "missing: random_state");
     refuses([](StateDict& dict) { dict.push_back({"state.1.q", ones({2})}); }, "state.1");
     refuses(
         [&](StateDict& dict) {

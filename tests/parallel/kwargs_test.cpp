@@ -88,6 +88,16 @@ TEST(Kwargs, ARunTimeMap) {
   EXPECT_EQ(model(ls::kwargs(named)).to_vector<double>(), (rows(5) * 2.0).to_vector<double>());
 }
 
+TEST(Kwargs, OneDeviceOrNoneTakesThemToo) {
+  const auto named = ls::kwargs(Options{.scale = 2});
+  const std::vector<double> twice = (rows(3) * 2.0).to_vector<double>();
+  EXPECT_EQ((ls::DataParallel{Module{}, first_devices(1)}(rows(3), named)).to_vector<double>(),
+            twice);
+  const ls::DataParallel model{Module{}, std::nullopt};
+  EXPECT_EQ(model(rows(3), named).to_vector<double>(), twice);
+  EXPECT_EQ(model.output_device(), ls::Device());
+}
+
 TEST(Kwargs, P03KeywordsOfAnotherNumber) {
   std::vector<Module> modules(2);
   const std::vector<ls::Tensor> inputs(2, rows(2));
