@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/threads/worker_team.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
@@ -355,6 +356,9 @@ TEST(Balance, HostDevicesAreAlike) {
   EXPECT_EQ(warnings.count(), 0);
   EXPECT_GT(ls::device_properties("cpu:0").total_memory, 0U);
   EXPECT_GE(ls::device_properties("cpu:0").multi_processor_count, 1);
+  // Host memory, which is no slice of the cores, has all of them.
+  EXPECT_EQ(static_cast<unsigned>(ls::device_properties({}).multi_processor_count),
+            ls::detail::usable_cores());
 }
 
 TEST(DataParallelScalars, APartWithoutRowsDoesNotCount) {
