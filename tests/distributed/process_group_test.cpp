@@ -67,6 +67,37 @@ TEST_P(Worlds, ReduceEveryDtypeByEveryOperationInRankOrder) {
   });
 }
 
+TEST(Collectives, WithoutAGroupAreThoseOfTheDefaultOne) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto number = [&](double value) {
+      return ls::full({1}, value, {.device = group.device()});
+    };
+    const auto value = [](const ls::Tensor& tensor) { return tensor.item(); };
+    const std::vector<ls::Tensor> two{number(0), number(0)};
+    const std::vector<ls::Tensor> own{number(1 + rank), number(10 + rank)};
+    const ls::Tensor pair = ls::zeros({2}, {.device = group.device()});
+    const ls::Tensor one = number(0);
+
+    dist::all_gather(two, own[0]);
+    EXPECT_EQ(value(two[0]) + 10 * value(two[1]), 21);
+    dist::all_gather_into_tensor(pair, own[0]);
+    EXPECT_EQ(pair.to_vector<float>(), (std::vector<float>{1, 2}));
+    dist::reduce_scatter(one, own);
+    EXPECT_EQ(value(one), rank == 0 ? 3 : 21);
+    dist::reduce_scatter_tensor(one, pair, dist::ReduceOp::max);
+    EXPECT_EQ(value(one), rank == 0 ? 1 : 2);
+    dist::scatter(one, rank == 1 ? own : std::vector<ls::Tensor>(), 1);
+    EXPECT_EQ(value(one), rank == 0 ? 2 : 11);
+    dist::gather(one, rank == 1 ? two : std::vector<ls::Tensor>(), 1);
+    EXPECT_EQ(value(two[0]) + 100 * value(two[1]), rank == 0 ? 201 : 1102);
+    dist::barrier();
+    if (rank == 0) dist::send(own[1], 1);
+    if (rank == 1) dist::recv(one, 0);
+    EXPECT_EQ(value(one), rank == 0 ? 2 : 10);
+  });
+}
+
 TEST_P(Worlds, MoveEveryDtype) {
   dist::run(first_devices(GetParam()), [](const dist::ProcessGroup& group) {
     for (const std::size_t count : {0U, 1U, 64U, 5001U}) ls::testing::expect_moves(group, count);
