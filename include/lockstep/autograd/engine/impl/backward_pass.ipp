@@ -47,7 +47,6 @@ LOCKSTEP_INLINE Device BackwardPass::claim_collectives(Device device) {
 }
 
 LOCKSTEP_INLINE void BackwardPass::run_callbacks() {
-  if (outer_) return;
   std::exception_ptr error;
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     const std::function<void()> callback = std::move(callbacks_[i]);
