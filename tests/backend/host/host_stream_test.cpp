@@ -432,6 +432,19 @@ TEST(HostStream, AFailureThatIsToldAgainHidesNoLaterOne) {
   EXPECT_NO_THROW(copy.synchronize());
 }
 
+TEST(HostStream, AnEventDoesNotTellOfWhatFailsAfterIt) {
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  gate.hold(copy);
+  const Event before = copy.record_event();
+  host(copy).submit([] { throw std::out_of_range("the copy"); });
+  const Event after = copy.record_event();
+  gate.open();
+  while (!after.query()) std::this_thread::yield();
+  EXPECT_NO_THROW(before.synchronize());
+  EXPECT_TRUE(throws<std::out_of_range>([&] { after.synchronize(); }, "the copy"));
+}
+
 TEST(HostStream, AWaitForSeveralEndsWhenAllHaveAndThrowsOnce) {
   const Stream failing = new_stream(Mode::queued);
   const Stream busy = new_stream(Mode::queued);
