@@ -182,6 +182,17 @@ TEST(Clone, KeepsWhatIsTiedTied) {
   EXPECT_EQ(values_of(net.plain.weight), (Floats{1, 2}));
 }
 
+TEST(Clone, OfPartsOfOneMemoryHasEachPart) {
+  const Tensor both = testing::parameter({1, 2, 3, 4}).detach();
+  Scale halves;
+  halves.weight = Parameter(both.narrow(0, 0, 2));
+  halves.bias = Parameter(both.narrow(0, 2, 2));
+  const Scale copy = clone(halves);
+  both.zero_();
+  EXPECT_EQ(values_of(copy.weight), (Floats{1, 2}));
+  EXPECT_EQ(values_of(copy.bias), (Floats{3, 4}));
+}
+
 // Its hook gives one parameter two names.
 struct WithTwoNames {
   Parameter weight = testing::parameter({1, 2});

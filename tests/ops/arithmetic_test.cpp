@@ -172,6 +172,11 @@ TEST(Arithmetic, OperandsThatDoNotFitAreNamed) {
   EXPECT_EQ(message_of<DtypeError>([] { (void)(zeros({2}) * zeros({2}, {.dtype = Dtype::u8})); }),
             "mul: the first operand is of dtype f32, but the second operand of u8; "
             ".to(Dtype::f32) converts one to the other's");
+  const auto of_bytes = [](Dtype a, Dtype b) {
+    return message_of<DtypeError>([&] { (void)(zeros({2}, a) + zeros({2}, b)); });
+  };
+  EXPECT_NE(of_bytes(Dtype::u8, Dtype::boolean).find(".to(Dtype::u8)"), std::string::npos);
+  EXPECT_NE(of_bytes(Dtype::boolean, Dtype::u8).find(".to(Dtype::u8)"), std::string::npos);
   EXPECT_EQ(message_of<DeviceError>([] { (void)(zeros({2}) - zeros({2}, {.device = "cpu:1"})); }),
             "sub: the first operand is on cpu, but the second operand is on cpu:1; to() moves one "
             "to the other's (what a DataParallel returns is on its output_device(); plain Tensor "
