@@ -265,6 +265,12 @@ TEST(DataParallelCopies, ACopySharesTheParametersAndHasItsOwnReplicas) {
   EXPECT_EQ(cost_of([&] { model(x5()); }).copies, 4U) << "the original's are as they were";
   copy(x5()).sum().backward();
   EXPECT_EQ(model.module().bias.grad().to_vector<double>(), (Values{5, 5}));
+  ls::DataParallel assigned{L0{}, first_devices(3)};
+  assigned(x5());
+  assigned = model;
+  EXPECT_TRUE(assigned.module().weight.is_same(model.module().weight));
+  EXPECT_EQ(cost_of([&] { EXPECT_EQ(assigned(x5()).to_vector<double>(), y5()); }).copies, 6U);
+  EXPECT_EQ(cost_of([&] { model(x5()); }).copies, 4U);
 }
 
 TEST(DataParallelCopies, AMovedOneTakesItsReplicasAlong) {
