@@ -196,19 +196,19 @@ TEST(HostAllocatorOutOfMemory, ABlockInUseIsLeftUntilItsStreamsHaveNoWork) {
   HostStream& writer = new_stream();
   const std::size_t bytes[] = {1000, 70'000};
   std::vector<void*> blocks;
-  for (const std::size_t size : bytes) blocks.push_back(allocator.allocate(size, stream));
-  UsedOn by_one{.first = &reader};
-  UsedOn by_two{.first = &reader, .all = {&reader, &writer}};
+  UsedOn used_on[] = {{.first = &reader}, {.first = &reader, .all = {&reader, &writer}}};
   testing::Gate reads;
   testing::Gate writes;
   reads.hold(Stream(reader));
   writes.hold(Stream(writer));
-  {
-    const OutOfMemory scarce(1, true);
-    allocator.deallocate(blocks[0], bytes[0], stream, std::move(by_one));
-    allocator.deallocate(blocks[1], bytes[1], stream, std::move(by_two));
+  for (const std::size_t i : {0U, 1U}) {
+    blocks.push_back(allocator.allocate(bytes[i], stream));
+    {
+      const OutOfMemory scarce(1, true);
+      allocator.deallocate(blocks[i], bytes[i], stream, std::move(used_on[i]));
+    }
+    EXPECT_TRUE(OutOfMemory::has_struck());
   }
-  EXPECT_TRUE(OutOfMemory::has_struck());
   std::vector<void*> others;
   for (const std::size_t size : bytes) others.push_back(allocator.allocate(size, stream));
   EXPECT_NE(others, blocks);
