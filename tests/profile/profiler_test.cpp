@@ -20,8 +20,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <errno.h>
 #include <pthread.h>
 
 namespace lockstep::profile {
@@ -86,6 +88,19 @@ TEST(Profiler, ThreadsThatHaveEndedAreThere) {
   EXPECT_EQ(rows_of(events),
             (Names{"communication, which is a long name", "ls-loader-0", "thread"}));
   EXPECT_EQ(names_in(events, "ls-loader-0"), (Names{"load", "load"}));
+}
+
+// The system keeps the first 15 characters of that name.
+TEST(Profiler, AThreadWithItsProcessNameAloneHasNone) {
+  std::string process = "0123456789abcdef";
+  char* const own = std::exchange(::program_invocation_short_name, process.data());
+  Profiler profiler;
+  std::thread([] {
+    ::pthread_setname_np(::pthread_self(), "0123456789abcde");
+    const RecordFunction range("anonymous");
+  }).join();
+  ::program_invocation_short_name = own;
+  EXPECT_EQ(rows_of(profiler.events()), (Names{"thread"}));
 }
 
 TEST(Profiler, OnlyOneRecordsAtATime) {
