@@ -224,9 +224,16 @@ TEST(HostAllocatorOutOfMemory, ABlockInUseIsLeftUntilItsStreamsHaveNoWork) {
     allocator.deallocate(blocks[i], bytes[i]);
     allocator.deallocate(others[i], bytes[i]);
   }
-  allocator.deallocate(others[2], bytes[1]);
-  EXPECT_EQ(allocator.memory_stats({}).allocated_bytes, 0U);
+  testing::Gate last;
+  last.hold(Stream(writer));
+  {
+    const OutOfMemory scarce(1, true);
+    allocator.deallocate(others[2], bytes[1], stream, {.first = &writer});
+  }
+  last.open();
+  writer.synchronize();
   allocator.empty_cache({});
+  EXPECT_EQ(allocator.memory_stats({}).allocated_bytes, 0U);
   EXPECT_EQ(blocks_taken, 0);
 }
 
