@@ -97,6 +97,7 @@ TEST(ExportChromeTrace, WritesAFileThatIsReadBack) {
   profiler.export_chrome_trace(directory / "t.json");
   const Json trace = parse_json(testing::read_file(directory / "t.json"));
   EXPECT_EQ(trace["traceEvents"].array.back()["name"].text, "step");
+  EXPECT_FALSE(trace["traceEvents"].array.back().has("args"));
   profiler.export_chrome_trace(directory / "again.json");
   EXPECT_EQ(testing::read_file(directory / "again.json"), testing::read_file(directory / "t.json"));
 }
