@@ -147,11 +147,11 @@ TEST_F(DevicesDeathTest, ANumberOfGpusThatIsNoneIsRefusedWithoutCudaAsWell) {
 TEST_F(DevicesDeathTest, NumberAsManyAsTheCallSaysWhateverTheEnvironment) {
   const HostDevicesVariable variable("3");
   EXPECT_EXIT(report([] {
-                set_host_device_count(2);
-                set_host_device_count(5);
+                set_host_device_count(detail::kMaxHostDevices);
+                set_host_device_count(1);
                 std::cerr << "count " << host_devices().size() << '.';
               }),
-              ::testing::ExitedWithCode(0), "^count 5\\.");
+              ::testing::ExitedWithCode(0), "^count 1\\.");
 }
 
 TEST_F(DevicesDeathTest, AnIndexAloneIsAGpuWhereThereIsOne) {
