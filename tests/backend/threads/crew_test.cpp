@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <latch>
 #include <thread>
@@ -20,10 +21,12 @@ struct Work {
   std::array<std::thread::id, 8> threads = {};
   std::atomic<int> came{0};
   std::latch* gate = nullptr;
+  std::chrono::milliseconds rest{0};
 
   void operator()(std::size_t helper) {
     came.fetch_add(1);
     if (gate) gate->wait();
+    std::this_thread::sleep_for(rest);
     threads[helper] = std::this_thread::get_id();
   }
 };
@@ -41,6 +44,7 @@ TEST(Crew, HelpersThatAreNotCalledDoNothing) {
 TEST(Crew, DismissWaitsForTheHelpersThatCame) {
   for (const Crew::Call how : {Crew::Call::urgent, Crew::Call::low_priority}) {
     Work work;
+    work.rest = std::chrono::milliseconds(1);
     Crew crew(3, work);
     crew.call(1, how);
     crew.call(3, how);
