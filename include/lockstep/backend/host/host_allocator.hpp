@@ -262,7 +262,6 @@ class HostAllocator final : public MemoryResource {
         idle.clear();
       }
     }
-    if (medium_.bytes() + large_.bytes() == 0) return;
     for (std::size_t bin = 0; bin < used_bins_; ++bin) {
       Segments* const segments = segments_for(bin_bytes(bin));
       if (!segments) continue;
