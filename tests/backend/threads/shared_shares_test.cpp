@@ -97,8 +97,15 @@ TEST_P(SharedShares, Nest) {
 
 TEST_P(SharedShares, ErrorsComeInTheOrderOfTheSharesWhenAllHaveEnded) {
   Pace guess = pace();
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<bool> helped{false};
   std::atomic<int> ended{0};
   const auto share = [&](std::size_t i) {
+    if (std::this_thread::get_id() != caller) {
+      helped = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    while (!helped) std::this_thread::yield();
     ++ended;
     if (i % 3 != 1) throw std::out_of_range(std::to_string(i));
   };
