@@ -128,12 +128,14 @@ TEST(LibraryRanges, OfThePrimitivesByHand) {
   const std::vector<Device> devices = first_devices(2);
   nn::Linear module{6, 2};
   to(module, devices[0]);
+  const Tensor input = randn({5, 6});
   Profiler profiler;
-  const auto inputs = scatter(randn({5, 6}), devices);
+  const auto inputs = scatter(input, devices);
   auto replicas = replicate(module, devices);
   const auto outputs = parallel_apply(replicas, inputs);
   (void)gather(outputs, devices[0]);
   const std::vector<FunctionEvent>& events = profiler.events();
+  EXPECT_EQ(gather(inputs, Device()).to_vector<float>(), input.to_vector<float>());
   for (const char* name : {"scatter", "replicate", "gather"}) {
     EXPECT_TRUE(only_in(events, name, "main"));
   }
