@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/host_backend.hpp>
 
 #include "support/forked.hpp"
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
 #include <thread>
 
 namespace lockstep::detail {
@@ -19,6 +21,9 @@ TEST(ForkGuard, ThrowsInTheChildAndNotInTheParent) {
   EXPECT_FALSE(forked());
   EXPECT_NO_THROW(check_not_forked());
   EXPECT_TRUE(refused_when_forked([] { check_not_forked(); }));
+  EXPECT_TRUE(refused_when_forked([] {
+    BackgroundThreads::instance().share({[](std::size_t) {}, 2});
+  }));
   EXPECT_EQ(status_when_forked([] { return forked() ? 0 : 1; }), 0);
   EXPECT_FALSE(forked());
   EXPECT_NO_THROW(check_not_forked());
