@@ -20,6 +20,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -361,10 +362,11 @@ TEST(Balance, HostDevicesAreAlike) {
   const ls::DataParallel model{L0{}};
   EXPECT_EQ(warnings.count(), 0);
   EXPECT_GT(ls::device_properties("cpu:0").total_memory, 1U << 30);
-  EXPECT_GE(ls::device_properties("cpu:0").multi_processor_count, 1);
   // Host memory, which is no slice of the cores, has all of them.
-  EXPECT_EQ(static_cast<unsigned>(ls::device_properties({}).multi_processor_count),
-            ls::detail::usable_cores());
+  const int cores = static_cast<int>(ls::detail::usable_cores());
+  EXPECT_EQ(ls::device_properties({}).multi_processor_count, cores);
+  EXPECT_EQ(ls::device_properties("cpu:0").multi_processor_count,
+            std::max(1, cores / ls::device_count(ls::DeviceType::cpu)));
 }
 
 TEST(DataParallelScalars, APartWithoutRowsDoesNotCount) {
