@@ -192,6 +192,8 @@ TEST(TCPStore, GarbageHarmsNobody) {
       detail::FrameWriter(StoreRequest::wait).number(std::uint32_t{0xFFFFFFFF}).take();
   const std::string longer =
       detail::FrameWriter(StoreRequest::count).number(std::uint32_t{0}).text("more").take();
+  const std::string longer_hello =
+      detail::FrameWriter(StoreRequest::hello).text(detail::kStoreGreeting).text("more").take();
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100000, '\xFF'),
         std::string("\0\0\0\0", 4), longest, detail::frame_of({StoreRequest::count}),
@@ -200,7 +202,7 @@ TEST(TCPStore, GarbageHarmsNobody) {
         hello() + longer, hello() + detail::frame_of({StoreRequest::count, {"more"}}),
         hello() + detail::frame_of({StoreRequest::get}),
         hello() + detail::frame_of({StoreRequest::erase, {"key", "key"}}),
-        detail::FrameWriter(StoreRequest::hello).text("lockstep store 2").take()}) {
+        detail::FrameWriter(StoreRequest::hello).text("lockstep store 2").take(), longer_hello}) {
     RawClient garbage(store);
     garbage.send(bytes);
     garbage.await_end();
