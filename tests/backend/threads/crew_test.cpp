@@ -16,7 +16,8 @@
 namespace lockstep::detail {
 namespace crew_test {
 
-// What the helpers of a crew do: each leaves its thread, and waits for `gate` if there is one.
+// What the helpers of a crew do: each leaves its thread, and waits for `gate` if there is one. With
+// `rest` it takes a while, so that a caller who does not wait for it is noticed.
 struct Work {
   std::array<std::thread::id, 8> threads = {};
   std::atomic<int> came{0};
