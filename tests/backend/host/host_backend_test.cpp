@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/device_properties.hpp>
 #include <lockstep/backend/host/host_backend.hpp>
+#include <lockstep/device/cores.hpp>
 
 #include "support/gate.hpp"
 
@@ -47,6 +49,18 @@ TEST(HostBackend, GivesEachDeviceStreamsOfItsOwn) {
     EXPECT_EQ(&backend().copy_stream(device), &backend().copy_stream(device));
   }
   EXPECT_EQ(streams.size(), count);
+}
+
+// Host memory, which is no slice of the cores, has all of them.
+TEST(HostBackend, CountsMemoryInBytesAndItsPartOfTheCores) {
+  const int cores = static_cast<int>(usable_cores());
+  EXPECT_EQ(backend().properties("cpu").multi_processor_count, cores);
+  const auto devices = static_cast<int>(host_devices().size());
+  for (const Device device : host_devices()) {
+    const DeviceProperties properties = backend().properties(device);
+    EXPECT_GT(properties.total_memory, 1U << 30);
+    EXPECT_EQ(properties.multi_processor_count, std::max(1, cores / devices));
+  }
 }
 
 TEST(HostBackend, ComputesAtOnceAndCopiesInTheBackground) {
