@@ -8,7 +8,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <latch>
 #include <thread>
@@ -16,18 +15,18 @@
 namespace lockstep::detail {
 namespace crew_test {
 
-// What the helpers of a crew do: each leaves its thread, and waits for `gate` if there is one. With
-// `rest` it takes a while, so that a caller who does not wait for it is noticed.
+// What the helpers of a crew do: each leaves its thread, and waits for `gate` if there is one. It
+// yields `yields` times before it ends, so that a caller who does not wait for it is noticed.
 struct Work {
   std::array<std::thread::id, 8> threads = {};
   std::atomic<int> came{0};
   std::latch* gate = nullptr;
-  std::chrono::milliseconds rest{0};
+  int yields = 0;
 
   void operator()(std::size_t helper) {
     came.fetch_add(1);
     if (gate) gate->wait();
-    std::this_thread::sleep_for(rest);
+    for (int i = 0; i < yields; ++i) std::this_thread::yield();
     threads[helper] = std::this_thread::get_id();
   }
 };
@@ -45,7 +44,7 @@ TEST(Crew, HelpersThatAreNotCalledDoNothing) {
 TEST(Crew, DismissWaitsForTheHelpersThatCame) {
   for (const Crew::Call how : {Crew::Call::urgent, Crew::Call::low_priority}) {
     Work work;
-    work.rest = std::chrono::milliseconds(1);
+    work.yields = 1000;
     Crew crew(3, work);
     crew.call(1, how);
     crew.call(3, how);
@@ -108,7 +107,7 @@ TEST(Crew, ItsThreadsCountAsRunningUntilItIsDestroyed) {
 
 TEST(Crew, AnExceptionOfTheCallerWaitsForTheHelpers) {
   Work work;
-  work.rest = std::chrono::milliseconds(20);
+  work.yields = 1000;
   try {
     Crew crew(1, work);
     crew.call(1, Crew::Call::urgent);

@@ -103,7 +103,8 @@ TEST_P(SharedShares, ErrorsComeInTheOrderOfTheSharesWhenAllHaveEnded) {
   const auto share = [&](std::size_t i) {
     if (std::this_thread::get_id() != caller) {
       helped = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      // A caller who does not wait for it is noticed.
+      for (int k = 0; k < 1000; ++k) std::this_thread::yield();
     }
     while (!helped) std::this_thread::yield();
     ++ended;
