@@ -24,21 +24,13 @@ struct Walk {
 
   using Offsets = std::array<std::int64_t, N>;
 
-  // Calls `body(offsets)` with each operand's offset for every index of the first `dims`
-  // dimensions, in row-major order.
-  template <class Body>
-  void for_each(std::size_t dims, const Body& body) const {
-    visit(
-        dims,
-        [](const void* to, const Offsets& offsets) { (*static_cast<const Body*>(to))(offsets); },
-        &body);
-  }
-  // The same for all but the innermost dimension.
+  // Calls `body(offsets)` with each operand's offset for every row, that is, for every index of all
+  // dimensions but the innermost, in row-major order. Without elements there is one row of size 0.
   template <class Body>
   void for_each_row(const Body& body) const {
     for_each(sizes.empty() ? 0 : sizes.size() - 1, body);
   }
-  // The same for all but the two innermost dimensions: planes of `plane_rows` rows each.
+  // The same for every plane of `plane_rows` rows: all dimensions but the two innermost.
   template <class Body>
   void for_each_plane(const Body& body) const {
     for_each(sizes.size() < 2 ? 0 : sizes.size() - 2, body);
@@ -49,6 +41,15 @@ struct Walk {
   }
 
  private:
+  // The same for every index of the first `dims` dimensions, none of which is empty.
+  template <class Body>
+  void for_each(std::size_t dims, const Body& body) const {
+    visit(
+        dims,
+        [](const void* to, const Offsets& offsets) { (*static_cast<const Body*>(to))(offsets); },
+        &body);
+  }
+
   // Out of line, so that it is compiled once for all bodies. Calls of a body are indirect, so a
   // body should handle a whole row or plane.
   [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
